@@ -1,0 +1,63 @@
+"""engram_lab: a lab bench for language models with n-gram memory, small expert layers and draft heads.
+
+Axis names are words and mean the same everywhere, in annotations, einops patterns and prose:
+
+    batch   sequences computed together           order   n-gram orders 2..N of the memory
+    seq     positions of a sequence               table   order x hash head, order-major
+    hidden  width of the residual stream          row     width of one table's embedding
+    vocab   tokenizer ids                         mem     all rows of a position, concatenated
+    layer   blocks, counted from 0                expert  routed experts of one block
+    head    attention heads, hash heads           topk    experts that see one token
+    branch  residual branches (1 by default)      block   draft positions
+"""
+
+import importlib
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "HookPoint": "engram_lab.hooks",
+    "record": "engram_lab.hooks",
+    "edit": "engram_lab.hooks",
+    "fingerprint": "engram_lab.configs",
+    "from_json": "engram_lab.configs",
+    "to_json": "engram_lab.configs",
+    "load_published": "engram_lab.published",
+    "Tokenizer": "engram_lab.tokens.tokenizer",
+    "load_tokenizer": "engram_lab.tokens.tokenizer",
+    "VocabCompression": "engram_lab.tokens.compression",
+    "EngramConfig": "engram_lab.memory.config",
+    "NgramHash": "engram_lab.memory.hashing",
+    "MemoryTable": "engram_lab.memory.table",
+    "MemoryContext": "engram_lab.memory.state",
+    "MemoryState": "engram_lab.memory.state",
+    "context_gate": "engram_lab.memory.gate",
+    "Engram": "engram_lab.memory.engram",
+    "EngramLM": "engram_lab.model.modeling",
+    "EngramLMConfig": "engram_lab.model.config",
+    "MoEConfig": "engram_lab.model.config",
+    "allocate": "engram_lab.model.budget",
+    "budget": "engram_lab.model.budget",
+    "DataConfig": "engram_lab.training.config",
+    "RunConfig": "engram_lab.training.config",
+    "TrainConfig": "engram_lab.training.config",
+    "fit": "engram_lab.training.fit",
+    "load_or_fit": "engram_lab.training.fit",
+    "gate_frame": "engram_lab.probes.gates",
+    "Sweep": "engram_lab.experiments.sweep",
+    "run": "engram_lab.experiments.sweep",
+}
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for; keeps `import engram_lab` fast."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'engram_lab' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])
