@@ -1,0 +1,166 @@
+"""The text bundle as documents of token ids: `load_text_corpus`.
+
+What else one needs to train on text can be imported from here too: the documents and their split
+(`documents`), the batches (`batches`), the texts themselves (`bundle`).
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from engram_lab import paths
+from engram_lab.tokens.batches import Batch, PackedDataset, padded_batches
+from engram_lab.tokens.bundle import chosen_files, corpus_manifest, load_corpus_texts
+from engram_lab.tokens.documents import Documents, split_documents
+from engram_lab.tokens.tokenizer import EOS_ID, Tokenizer
+
+__all__ = [
+    "Batch",
+    "Documents",
+    "PackedDataset",
+    "corpus_manifest",
+    "load_corpus_texts",
+    "load_text_corpus",
+    "padded_batches",
+    "split_documents",
+]
+CORPUS_FORMAT = 1
+"""Raised when the same texts would give other ids; part of the name of every cached file."""
+
+
+def load_text_corpus(
+    tokenizer: Tokenizer,
+    *,
+    parts: Sequence[str] | None = None,
+    max_tokens: int | None = None,
+    seed: int = 0,
+    max_document_tokens: int = 1024,
+) -> Documents:
+    """Documents of the bundle as token ids, parts mixed, each document closed by eos.
+
+    The documents of all parts are shuffled together, so that any stretch holds several parts in the
+    proportion of their sizes, and a smaller `max_tokens` gives a beginning of what a larger one
+    gives. A text is tokenised as a whole and then cut between tokens, where a line ends if
+    possible, so no token arises that the whole text does not have. The class of a token is the part
+    it comes from. Ids are kept in `paths.cache_dir()`.
+
+    Args:
+        tokenizer: gives the ids.
+        parts: names from the `part` column of `corpus_manifest()`; all of them by default.
+        max_tokens: stop at this many ids, eos included; by default everything is read.
+        seed: of the shuffle.
+        max_document_tokens: longest document, eos included; a longer text becomes several
+            documents.
+
+    Raises:
+        ValueError: if a part is unknown or damaged, or a number is too small.
+        FileNotFoundError: if the bundle is not at hand.
+    """
+    if max_document_tokens < 2 or (max_tokens is not None and max_tokens < 2):
+        raise ValueError(
+            "load_text_corpus needs max_tokens and max_document_tokens of at least 2 (a token and "
+            f"eos), got {max_tokens} and {max_document_tokens}"
+        )
+    files = chosen_files(parts)
+    sums = sorted(files["sha256_xz"])
+    request = [CORPUS_FORMAT, tokenizer.fingerprint, sums, max_tokens, seed, max_document_tokens]
+    key = hashlib.sha256(json.dumps(request).encode()).hexdigest()[:12]
+    path = paths.cache_dir() / f"text_{tokenizer.name}_{key}.npz"
+    if not path.is_file():
+        texts = load_corpus_texts(list(dict.fromkeys(files["part"])))
+        documents = _tokenise(texts, tokenizer, max_tokens, seed, max_document_tokens)
+        _write_cache(path, documents)
+        return documents
+    return _read_cache(path, tokenizer)
+
+
+def _tokenise(
+    texts: dict[str, list[str]],
+    tokenizer: Tokenizer,
+    max_tokens: int | None,
+    seed: int,
+    max_document_tokens: int,
+) -> Documents:
+    """Shuffle, tokenise until there is enough, cut and close the documents."""
+    where = [(part, index) for part, own in enumerate(texts.values()) for index in range(len(own))]
+    order = np.random.default_rng(seed).permutation(len(where))
+    lists, budget = list(texts.values()), np.inf if max_tokens is None else max_tokens
+    ends_line = np.array(
+        [tokenizer.token_bytes(token).endswith(b"\n") for token in range(tokenizer.vocab_size)]
+    )
+    pieces, sources = [], []
+    for first in range(0, len(order), 256):
+        chosen = [where[index] for index in order[first : first + 256]]
+        encoded = tokenizer.encode_batch([lists[part][index] for part, index in chosen])
+        for (part, _), ids in zip(chosen, encoded, strict=True):
+            for piece in _cut(np.asarray(ids, np.int32), ends_line, max_document_tokens - 1):
+                piece = piece[: int(min(len(piece), max(budget - 1, 0)))]
+                if len(piece):
+                    pieces.append(np.append(piece, np.int32(EOS_ID)))
+                    sources.append(np.full(len(piece) + 1, part, np.uint8))
+                    budget -= len(piece) + 1
+        if budget < 2:
+            break
+    return Documents.from_lists(
+        pieces,
+        vocab_size=tokenizer.vocab_size,
+        classes=sources,
+        class_names=tuple(texts),
+        name="text",
+    )
+
+
+def _cut(ids: np.ndarray, ends_line: np.ndarray, longest: int) -> Iterator[np.ndarray]:
+    """Cut a tokenised text into pieces of at most `longest` ids, behind a line end if possible."""
+    ends = np.flatnonzero(ends_line[ids]) + 1
+    begin = 0
+    while len(ids) - begin > longest:
+        last = np.searchsorted(ends, begin + longest, side="right") - 1
+        end = int(ends[last]) if last >= 0 and ends[last] > begin else begin + longest
+        yield ids[begin:end]
+        begin = end
+    yield ids[begin:]
+
+
+def _write_cache(path: Path, documents: Documents) -> None:
+    """Write the arrays beside their place, then move them there: no reader sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    small = np.uint16 if documents.vocab_size <= 1 << 16 else np.int32
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(
+                file,
+                ids=documents.ids.astype(small),
+                offsets=documents.offsets,
+                classes=documents.classes,
+                class_names=np.array(documents.class_names),
+            )
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _read_cache(path: Path, tokenizer: Tokenizer) -> Documents:
+    """The documents that `_write_cache` stored."""
+    try:
+        with np.load(path) as stored:
+            return Documents(
+                ids=stored["ids"].astype(np.int32),
+                offsets=stored["offsets"],
+                vocab_size=tokenizer.vocab_size,
+                classes=stored["classes"],
+                class_names=tuple(str(name) for name in stored["class_names"]),
+                name="text",
+            )
+    except (zipfile.BadZipFile, KeyError, EOFError, OSError) as error:
+        raise ValueError(
+            f"cached ids {path} cannot be read ({error}); delete the file and try again"
+        ) from error
