@@ -1,0 +1,1 @@
+"""Language models with experts and memory, as ordinary `transformers` models."""

@@ -1,0 +1,50 @@
+"""Configs: JSON there and back, stable fingerprints, misspelt keys named."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engram_lab.configs import fingerprint, from_json, to_json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    sizes: tuple[int, ...] = (1, 2)
+    name: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    rate: float
+    inner: Inner = field(default_factory=Inner)
+    maybe: Inner | None = None
+
+
+@given(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.lists(st.integers(-(2**60), 2**60), max_size=4),
+    st.none() | st.text(max_size=5),
+)
+def test_json_round_trip_is_exact(rate, sizes, name):
+    config = Outer(rate=rate, inner=Inner(sizes=tuple(sizes), name=name), maybe=Inner())
+    assert from_json(Outer, to_json(config)) == config
+
+
+def test_fingerprint_names_content_not_identity():
+    assert fingerprint(Outer(rate=1.0)) == fingerprint(Outer(rate=1.0, inner=Inner()))
+    assert fingerprint(Outer(rate=1.0)) != fingerprint(Outer(rate=2.0))
+    assert len(fingerprint(Outer(rate=1.0))) == 12
+
+
+def test_misspelt_key_names_the_nearest_known_one():
+    with pytest.raises(ValueError, match="Inner has no key 'sises'; nearest known key: 'sizes'"):
+        from_json(Outer, '{"rate": 1.0, "inner": {"sises": [1]}}')
+
+
+def test_missing_key_and_broken_text_are_named():
+    with pytest.raises(ValueError, match="Outer needs rate"):
+        from_json(Outer, "{}")
+    with pytest.raises(ValueError, match="not JSON"):
+        from_json(Outer, "{rate}")
