@@ -1,4 +1,4 @@
-"""EngramConfig: shape and rules of one model's n-gram memory, with the three published rules as presets."""
+"""EngramConfig: shape and rules of one model's n-gram memory; the published rules as presets."""
 
 from dataclasses import dataclass, fields
 from typing import Literal, get_args, get_origin
@@ -11,29 +11,34 @@ FLOAT32_EPS = 1.1920928955078125e-07
 class EngramConfig:
     """Shape and rules of the n-gram memory of one model.
 
-    Three kinds of memory are in use (the January demo, V4.1-Flash, Qwen's n-gram embedding). They differ in the
-    switches below and in nothing else; `demo()`, `v41()` and `qwen()` set them.
+    Three kinds of memory are in use (the January demo, V4.1-Flash, Qwen's n-gram embedding). They
+    differ in the switches below and in nothing else; `demo()`, `v41()` and `qwen()` set them.
 
     Attributes:
-        layer_ids: blocks that read memory, counted from 0. Their order fixes the primes, their numbers the multipliers.
+        layer_ids: blocks that read memory, counted from 0. Their order fixes the primes, their
+            numbers the multipliers.
         max_ngram_size: longest suffix n-gram hashed; orders run from 2 to this.
-        engram_vocab_size: rows wished per table, one number per order; each head takes the next unused prime.
+        engram_vocab_size: rows wished per table, one number per order; each head takes the next
+            unused prime.
         n_head_per_ngram: hash heads per order.
         n_embed_per_ngram: width read per order and token; a row is this divided by the heads.
         compress: whether the model folds its token ids to canonical ids before hashing.
-        multiplier_rule: "pcg64" seeds NumPy's generator by layer number, "splitmix64" counts by position in `layer_ids`.
+        multiplier_rule: "pcg64" seeds NumPy's generator by layer number, "splitmix64" counts by
+            position in `layer_ids`.
         make_ngram_vocab_size_divisible_by: the rows of a layer are padded to a multiple of this.
         fill: which token stands before the text, the canonical "pad" id or the "eos" id.
-        reset: where a window starts anew: "none" (only where the sequence does), "segments" (at every document of the
-            context), "eos" (after every eos token).
-        padding: what a mask of 0 means. "dead": no window passes, no update. "hashed": the mask is ignored.
-            "fill": the position is read as the fill token and hands no value on.
+        reset: where a window starts anew: "none" (only where the sequence does), "segments" (at
+            every document of the context), "eos" (after every eos token).
+        padding: what a mask of 0 means. "dead": no window passes, no update. "hashed": the mask is
+            ignored. "fill": the position is read as the fill token and hands no value on.
         conv: whether a short causal convolution follows the gate.
         conv_reset: whether the convolution, too, stops where `reset` starts a window anew.
         kernel_size: taps of the convolution; they lie `max_ngram_size` positions apart.
         bias: whether the key and value projections have a bias.
-        gate_transform: "signed_sqrt" squashes the agreement before the sigmoid; "identity" is the paper's formula.
-        gate_zero_rule: sign of the square root at agreement 0: "sign" gives gate 0.5, "copysign" follows the zero's sign.
+        gate_transform: "signed_sqrt" squashes the agreement before the sigmoid; "identity" is the
+            paper's formula.
+        gate_zero_rule: sign of the square root at agreement 0: "sign" gives gate 0.5, "copysign"
+            follows the zero's sign.
         zero_centred_gain: norm gains are stored as w and used as 1 + w.
         norm_eps: epsilon of the two norms inside the gate.
         conv_norm_eps: epsilon of the norm before the convolution.
@@ -42,7 +47,8 @@ class EngramConfig:
         row_dtype: storage of the rows; they are computed with in the dtype of the projections.
         init_std: standard deviation of the initial rows and projections.
         zero_value_init: start the value projection at 0, so that the module starts as the identity.
-        addresses: "own", or "neighbour", a control in which each sequence reads what the next one in the batch addresses.
+        addresses: "own", or "neighbour", a control in which each sequence reads what the next one
+            in the batch addresses.
 
     Raises:
         ValueError: if a size or a switch breaks a rule.
@@ -96,8 +102,8 @@ class EngramConfig:
             or min(self.engram_vocab_size) < 1
         ):
             raise ValueError(
-                f"EngramConfig.engram_vocab_size needs one positive size per order 2..{self.max_ngram_size}; "
-                f"got {self.engram_vocab_size}"
+                "EngramConfig.engram_vocab_size needs one positive size per order "
+                f"2..{self.max_ngram_size}; got {self.engram_vocab_size}"
             )
         if self.n_embed_per_ngram % self.n_head_per_ngram:
             raise ValueError(
@@ -174,7 +180,9 @@ def demo() -> EngramConfig:
 
 
 def v41() -> EngramConfig:
-    """DeepSeek-V4.1-Flash: 4-grams, no convolution, no bias, a mask that closes the gate. Its tables hold 393 GB in bf16.
+    """DeepSeek-V4.1-Flash: 4-grams, no convolution, no bias, a mask that closes the gate.
+
+    Its tables hold 393 GB in bfloat16; the layout alone costs nothing.
 
     Source: deepseek-ai/DeepSeek-V4.1-Flash config.json and inference/engram.py.
     """
@@ -192,7 +200,7 @@ def v41() -> EngramConfig:
 
 
 def qwen() -> EngramConfig:
-    """Qwen3.8-Flash-Next's n-gram embedding: raw ids, SplitMix64, windows that end at eos, gains used as 1 + w.
+    """Qwen3.8-Flash-Next's n-gram embedding: raw ids, SplitMix64, windows that end at eos.
 
     Source: huggingface/transformers models/qwen4_exp.
     """

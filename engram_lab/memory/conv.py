@@ -24,7 +24,8 @@ def short_conv(
     """Causal depthwise convolution of the end of `window`; the last tap is the position itself.
 
     Args:
-        window: inputs, the first `(kernel - 1) * dilation` of which precede the chunk (0 before the sequence).
+        window: inputs, the first `(kernel - 1) * dilation` of which precede the chunk (0 before the
+            sequence).
         dilation: positions between taps.
         segments: number of each position's segment; taps from other segments count as 0.
 

@@ -1,4 +1,4 @@
-"""Engram: n-gram memory as one module: look up, gate, convolve; what comes out is added to the residual stream."""
+"""Engram: the memory of one block: look up, gate, convolve; its output joins the residual stream."""
 
 import torch
 import torch.nn.functional as F
@@ -11,27 +11,24 @@ from engram_lab.memory.config import EngramConfig
 from engram_lab.memory.conv import rms_norm, short_conv
 from engram_lab.memory.gate import context_gate
 from engram_lab.memory.hashing import NgramHash
-from engram_lab.memory.state import (
-    History,
-    MemoryContext,
-    MemoryState,
-    read_history,
-    segment_numbers,
-)
+from engram_lab.memory.history import History, MemoryContext, read_history, segment_numbers
+from engram_lab.memory.state import MemoryState
 from engram_lab.memory.table import MemoryTable
 
 
 class Engram(nn.Module):
     """Memory of one block.
 
-    The keys of all branches and the one value they share come out of a single matrix: rows `branch * hidden` to
-    `(branch + 1) * hidden - 1` are the key of a branch, the last `hidden` rows are the value.
+    The keys of all branches and the one value they share come out of a single matrix: rows `branch
+    * hidden` to `(branch + 1) * hidden - 1` are the key of a branch, the last `hidden` rows are the
+    value.
 
     Attributes:
         hash: canonical ids to addresses.
         table: addresses to rows.
         projection: memory to keys and value.
-        query_gain: gain of the stream's norm inside the gate, `[branch, hidden]`; `key_gain` likewise.
+        query_gain: gain of the stream's norm inside the gate, `[branch, hidden]`; `key_gain`
+            likewise.
         conv_gain: gain of the norm before the convolution; absent without one, as is `conv_weight`.
         conv_weight: taps, `[branch, hidden, kernel]`; the last one is the position itself.
     """
@@ -57,7 +54,8 @@ class Engram(nn.Module):
             eos_id: canonical id that ends a window, for the `eos` rules.
 
         Raises:
-            ValueError: if `layer_id` has no memory in `config`, or an id lies outside the vocabulary.
+            ValueError: if `layer_id` has no memory in `config`, or an id lies outside the
+                vocabulary.
         """
         super().__init__()
         self.config, self.layer_id = config, layer_id
@@ -85,7 +83,7 @@ class Engram(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialise rows, projections and norms; the convolution starts at 0, so it adds nothing at first."""
+        """Initialise all parameters; the convolution starts at 0, so it adds nothing at first."""
         self.table.reset_parameters()
         if self.projection.weight.is_meta:
             return
@@ -102,7 +100,7 @@ class Engram(nn.Module):
             nn.init.zeros_(self.conv_weight)
 
     def reset_buffers(self) -> None:
-        """Write all constants that follow from the config, for a module built on the meta device."""
+        """Write all constants that follow from the config, after a build on the meta device."""
         self.hash.reset_buffers()
         self.table.reset_buffers()
 
@@ -132,7 +130,8 @@ class Engram(nn.Module):
             state: what decoding remembers, already extended by these positions.
 
         Raises:
-            ValueError: if shapes do not fit the module, an id is outside the vocabulary, or the state lags behind.
+            ValueError: if shapes do not fit the module, an id is outside the vocabulary, or the
+                state lags behind.
         """
         if hidden.shape[2:] != (self.hc_mult, self.hidden_size):
             raise ValueError(
@@ -208,7 +207,7 @@ class Engram(nn.Module):
         )
 
     def _silent(self, history: History) -> Tensor | None:
-        """Positions of the chunk that hand no value on; None where the mask is absent or ignored."""
+        """Positions of the chunk that hand no value on; None where a mask is absent or ignored."""
         if not history.masked or self.config.padding == "hashed":
             return None
         return ~history.chunk(history.live)
@@ -218,7 +217,7 @@ class Engram(nn.Module):
 
 
 def _of_neighbour(addresses: Tensor) -> Tensor:
-    """Addresses of the next sequence of the batch; a control that keeps all counts and breaks the content."""
+    """Addresses of the next sequence of the batch: all counts stay, the content does not fit."""
     if addresses.shape[0] < 2:
         raise ValueError(
             "EngramConfig.addresses='neighbour' needs at least 2 sequences in a batch; got "

@@ -10,7 +10,7 @@ from torch import Tensor
 from engram_lab.memory.config import FLOAT32_EPS
 
 LEAST_AGREEMENT = 1e-6
-"""Agreements closer to 0 are moved here before the root, so no gradient exceeds 500 times the agreement's own."""
+"""Agreements closer to 0 move here before the root, whose derivative is at most 500 there."""
 
 
 def context_gate(
@@ -24,11 +24,13 @@ def context_gate(
 ) -> Float[Tensor, "batch seq branch"]:
     """Agreement between the memory read at a position and its residual stream, in (0, 1).
 
-    Both sides are RMS-normalised per token and branch, in float32 whatever the inputs are. The reference squashes
-    the agreement by a signed square root before the sigmoid; the paper's formula does not.
+    Both sides are RMS-normalised per token and branch, in float32 whatever the inputs are. The
+    reference squashes the agreement by a signed square root before the sigmoid; the paper's formula
+    does not.
 
     Args:
-        gain: product of the query's and the key's norm gains (only the product matters); None for ones.
+        gain: product of the query's and the key's norm gains (only the product matters); None for
+            ones.
         transform: what happens to the agreement before the sigmoid.
         zero_rule: sign of the root at agreement 0.
         eps: epsilon under the roots of both norms.
@@ -47,7 +49,7 @@ def agreement(
     gain: Float[Tensor, "branch hidden"] | None = None,
     eps: float = FLOAT32_EPS,
 ) -> Float[Tensor, "batch seq branch"]:
-    """Scaled dot product of the normalised stream and the normalised key; at most sqrt(hidden) with gains of 1."""
+    """Scaled dot product of the normalised stream and key; at most sqrt(hidden) with gains of 1."""
     hidden, key = hidden.float(), key.float()
     weighted = key if gain is None else key * gain.float()
     dot = (hidden * weighted).sum(-1)

@@ -1,4 +1,4 @@
-"""NgramHash: canonical ids to addresses, one per table, by odd multipliers, xor and distinct prime lengths."""
+"""NgramHash: canonical ids to addresses, by odd multipliers, xor and distinct prime lengths."""
 
 from functools import cache
 
@@ -8,9 +8,10 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 
 from engram_lab.memory.config import EngramConfig
+from engram_lab.memory.history import History, MemoryContext, look_back, read_history
 from engram_lab.memory.primes import next_prime
 from engram_lab.memory.remainder import remainders
-from engram_lab.memory.state import History, MemoryContext, MemoryState, look_back, read_history
+from engram_lab.memory.state import MemoryState
 
 LAYER_STRIDE = 10_007
 """Distance between the seeds of two layers."""
@@ -23,8 +24,9 @@ _SPLITMIX_GAMMA = 0x9E3779B97F4A7C15
 def table_layout(config: EngramConfig) -> dict[int, Layout]:
     """Rows of every table: `layout[layer_id][order - 2][head]`, all distinct primes.
 
-    One set of used primes serves all layers, orders and heads, so the lengths depend on the order of `layer_ids`, not
-    on the numbers in it: a model split over machines must build the whole layout and then take its part.
+    One set of used primes serves all layers, orders and heads, so the lengths depend on the order
+    of `layer_ids`, not on the numbers in it: a model split over machines must build the whole
+    layout and then take its part.
 
     Source: Engram paper, section 2.2; deepseek-ai/Engram engram_demo_v1.py.
     """
@@ -60,7 +62,8 @@ def multipliers(
     Raises:
         ValueError: if `layer_id` has no memory or the vocabulary is empty.
 
-    Source: deepseek-ai/Engram engram_demo_v1.py ("pcg64"); huggingface/transformers models/qwen4_exp ("splitmix64").
+    Source: deepseek-ai/Engram engram_demo_v1.py ("pcg64"); huggingface/transformers
+        models/qwen4_exp ("splitmix64").
     """
     if layer_id not in config.layer_ids:
         raise ValueError(
@@ -101,11 +104,13 @@ class NgramHash(nn.Module):
 
         Args:
             canonical_vocab_size: ids that may come in; the multipliers depend on it.
-            fill_id: canonical id that stands where a window has no token (the image of the tokenizer's own pad id).
+            fill_id: canonical id that stands where a window has no token (the image of the
+                tokenizer's own pad id).
             eos_id: canonical id that ends a window, needed by `reset="eos"` and `fill="eos"`.
 
         Raises:
-            ValueError: if a special id is missing or outside the vocabulary, or `layer_id` has no memory.
+            ValueError: if a special id is missing or outside the vocabulary, or `layer_id` has no
+                memory.
         """
         super().__init__()
         self.config, self.layer_id = config, layer_id
@@ -135,7 +140,7 @@ class NgramHash(nn.Module):
         self.special_ids.copy_(torch.tensor(self._special, dtype=torch.int64))
 
     def reset_buffers(self) -> None:
-        """Write the constants that follow from the config, for a module built on the meta device."""
+        """Write the constants that follow from the config, after a build on the meta device."""
         factors, primes = self._rule()
         for buffer, numbers in (
             (self.multipliers, factors),
@@ -148,7 +153,8 @@ class NgramHash(nn.Module):
         """Compare the constants with the rule, after a checkpoint was loaded.
 
         Raises:
-            ValueError: if the multipliers or primes are not those of the config and vocabulary size.
+            ValueError: if the multipliers or primes are not those of the config and vocabulary
+                size.
         """
         for name, numbers in zip(("multipliers", "primes"), self._rule(), strict=True):
             buffer = getattr(self, name)
@@ -174,18 +180,20 @@ class NgramHash(nn.Module):
     ) -> Int64[Tensor, "batch seq table"]:
         """Address of every suffix n-gram in every table, order-major.
 
-        Table t = (order, head) holds prime_t rows; the address is the xor of token times odd multiplier over the
-        n-gram, modulo prime_t. Where a window has no token it holds the fill id. Exact in int64: the multipliers are
-        bounded so that no product overflows.
+        Table t = (order, head) holds prime_t rows; the address is the xor of token times odd
+        multiplier over the n-gram, modulo prime_t. Where a window has no token it holds the fill
+        id. Exact in int64: the multipliers are bounded so that no product overflows.
 
         Args:
             context: documents and mask of these positions.
             state: what decoding remembers, already extended by these positions.
 
         Raises:
-            ValueError: if the id of a live position is negative or not below `canonical_vocab_size`.
+            ValueError: if the id of a live position is negative or not below
+                `canonical_vocab_size`.
 
-        Source: Engram paper, "Sparse retrieval via hashed n-grams"; deepseek-ai/Engram engram_demo_v1.py.
+        Source: Engram paper, "Sparse retrieval via hashed n-grams"; deepseek-ai/Engram
+            engram_demo_v1.py.
         """
         back = self.config.max_ngram_size - 1
         return self.addresses_of(read_history(canonical_ids, back, context=context, state=state))
@@ -194,7 +202,8 @@ class NgramHash(nn.Module):
         """Addresses of the chunk at the end of `history`.
 
         Raises:
-            ValueError: if the id of a live position is negative or not below `canonical_vocab_size`.
+            ValueError: if the id of a live position is negative or not below
+                `canonical_vocab_size`.
         """
         self._check_ids(history)
         window = look_back(history, self.config, self.special_ids)

@@ -13,7 +13,8 @@ class MemoryTable(nn.Module):
     """The rows of one layer: table t owns rows `offsets[t]` to `offsets[t] + prime_t - 1`.
 
     Attributes:
-        weight: all rows, in the config's `row_dtype`; padding rows, if any, come last and are never addressed.
+        weight: all rows, in the config's `row_dtype`; padding rows, if any, come last and are never
+            addressed.
         offsets: first row of each table.
     """
 

@@ -1,4 +1,4 @@
-"""ConvTail: the latest convolution inputs of one layer in a decoding, each at its position modulo the size."""
+"""ConvTail: the latest convolution inputs of one layer in a decoding."""
 
 import torch
 from jaxtyping import Float, Int64
@@ -8,8 +8,9 @@ from torch import Tensor
 class ConvTail:
     """Ring of `reach + rewind` inputs per sequence.
 
-    An input at position p lies in slot p modulo the size. A rewind therefore moves nothing: it only has to leave
-    the `reach` inputs before the new end unoverwritten, which holds for rewinds up to `rewind`.
+    An input at position p lies in slot p modulo the size. A rewind therefore moves nothing: it only
+    has to leave the `reach` inputs before the new end unoverwritten, which holds for rewinds up to
+    `rewind`.
     """
 
     def __init__(self, like: Float[Tensor, "batch seq *channels"], *, reach: int, rewind: int):
@@ -23,15 +24,18 @@ class ConvTail:
     def window(
         self, values: Float[Tensor, "batch seq *channels"], start: Int64[Tensor, "batch"]
     ) -> Float[Tensor, "batch window *channels"]:
-        """Inputs of the chunk at `start` behind the `reach` before it, 0 before the sequence; writes the chunk.
+        """Inputs of the chunk at `start` behind the `reach` before it; remembers the chunk.
+
+        Inputs before the sequence are 0.
 
         Raises:
             ValueError: if inputs before the chunk are missing.
         """
         if (self.end < start).any() or self._lost(start).any():
             raise ValueError(
-                f"the convolution needs the {self.reach} inputs before positions {start.tolist()}, but this layer "
-                f"holds inputs up to {self.end.tolist()}. Pass every chunk through every layer, or start afresh."
+                f"the convolution needs the {self.reach} inputs before positions {start.tolist()}; "
+                f"this layer holds inputs up to {self.end.tolist()}. Pass every chunk through every "
+                "layer, or start with a fresh MemoryState."
             )
         if self.reach == 0:
             return values
@@ -50,8 +54,9 @@ class ConvTail:
         if ((length < now) & (length > 0) & self._lost(length)).any():
             depth = int((now - length).max())
             raise ValueError(
-                f"MemoryState can take back at most rewind={self.size - self.reach} positions where the memory has a "
-                f"convolution; got {depth}. Recompute the prefix with a fresh state, or build it with a larger rewind."
+                f"MemoryState can take back at most rewind={self.size - self.reach} positions where "
+                f"the memory has a convolution; got {depth}. Recompute the prefix with a fresh state, "
+                "or build it with a larger rewind."
             )
 
     def crop(self, length: Int64[Tensor, "batch"]) -> None:

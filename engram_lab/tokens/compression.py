@@ -1,7 +1,8 @@
 """VocabCompression: many tokenizer ids to one canonical id, by folding case, width, accents and spacing.
 
-Two tokens share a canonical id when their normalised texts are equal. The map is data: multipliers depend on its size, so
-one token more or less rehashes every row without an error. It is stored with a checkpoint, beside its checksum.
+Two tokens share a canonical id when their normalised texts are equal. The map is data: multipliers
+depend on its size, so one token more or less rehashes every row without an error. It is stored with
+a checkpoint, beside its checksum.
 """
 
 import hashlib
@@ -33,7 +34,8 @@ class VocabCompression(nn.Module):
         """Use `from_tokenizer`, `identity`, `from_table` or `load`.
 
         Raises:
-            ValueError: if canonical ids are not 0..n-1 in order of first use, or `tokens` has another length.
+            ValueError: if canonical ids are not 0..n-1 in order of first use, or `tokens` has
+                another length.
         """
         super().__init__()
         table = torch.as_tensor(table, dtype=torch.int64)
@@ -99,7 +101,8 @@ class VocabCompression(nn.Module):
         """Canonical ids.
 
         Raises:
-            ValueError: if an id is negative or not below `vocab_size` (rows that pad an embedding have no entry).
+            ValueError: if an id is negative or not below `vocab_size` (rows that pad an embedding
+                have no entry).
         """
         if token_ids.numel() and not token_ids.is_meta:
             low, high = torch.aminmax(token_ids)

@@ -1,7 +1,7 @@
 """The text normaliser under the token map: case, width, accents and spacing folded.
 
-A lone space is set aside as U+E000 while white space is stripped; otherwise it would merge with every token that
-normalises to nothing, the map would change its size and every multiplier with it.
+A lone space is set aside as U+E000 while white space is stripped; otherwise it would merge with
+every token that normalises to nothing, the map would change its size and every multiplier with it.
 """
 
 from functools import cache
