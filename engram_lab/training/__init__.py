@@ -1,0 +1,1 @@
+"""Training: configs, data, optimisers, the loop, checkpoints, evaluation."""

@@ -1,0 +1,106 @@
+"""From a `DataConfig` to documents to train on, documents to measure on, and a token map."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from engram_lab.tokens.compression import VocabCompression
+from engram_lab.tokens.corpus import Documents, load_text_corpus, split_documents
+from engram_lab.tokens.synthetic import (
+    PhrasebookConfig,
+    TwoCapacitiesConfig,
+    phrasebook,
+    two_capacities,
+)
+from engram_lab.tokens.tokenizer import Tokenizer, load_tokenizer
+from engram_lab.training.config import DataConfig, RunConfig
+
+# Fixed, so that runs of different length are measured on the same documents.
+TEXT_VALIDATION_SHARE = 0.05
+
+
+class RunData(NamedTuple):
+    """What `load_data` gives.
+
+    Attributes:
+        train: documents to train on.
+        validation: documents to measure on; none of them is in `train`.
+        tokenizer: of the text corpus; None for generated corpora, whose ids stand for themselves.
+        compression: token ids to canonical ids; the identity for generated corpora.
+    """
+
+    train: Documents
+    validation: Documents
+    tokenizer: Tokenizer | None
+    compression: VocabCompression
+
+
+def load_data(run_config: RunConfig) -> RunData:
+    """Documents, tokenizer and token map of a run; kept in this process, text also on disk.
+
+    Raises:
+        ValueError: if the model's `vocab_size` is not that of the corpus, or the corpus cannot give
+            the tokens asked for.
+    """
+    data = corpus_data(run_config.data)
+    wanted, found = run_config.model.vocab_size, data.train.vocab_size
+    if wanted != found:
+        raise ValueError(
+            f"EngramLMConfig.vocab_size must be {found}, the vocabulary of corpus "
+            f"{run_config.data.corpus!r}; got {wanted}. "
+            f"Use config.replace(vocab_size=vocab_size(data)) with the run's DataConfig."
+        )
+    return data
+
+
+def vocab_size(data: DataConfig) -> int:
+    """Number of token ids of a corpus: what `EngramLMConfig.vocab_size` has to be."""
+    if data.corpus == "text":
+        return load_tokenizer(data.tokenizer).vocab_size
+    return _language(data).vocab_size
+
+
+@lru_cache(maxsize=4)
+def corpus_data(data: DataConfig) -> RunData:
+    """Documents, tokenizer and token map of a `DataConfig`, whatever the model.
+
+    Raises:
+        ValueError: if the corpus cannot give the tokens asked for.
+    """
+    if data.corpus == "text":
+        return _text(data)
+    generate = {"d1": phrasebook, "d8": two_capacities}[data.corpus]
+    language = _language(data)
+    # one language, two samples of it; other data seeds share no sample with these
+    train = generate(language, data.train_tokens, 2 * data.seed)
+    validation = generate(language, data.eval_tokens, 2 * data.seed + 1)
+    return RunData(train, validation, None, VocabCompression.identity(language.vocab_size))
+
+
+def _language(data: DataConfig) -> PhrasebookConfig | TwoCapacitiesConfig:
+    languages = {"d1": PhrasebookConfig, "d8": TwoCapacitiesConfig}
+    return languages[data.corpus](static_share=data.static_share, seed=data.seed)
+
+
+def _text(data: DataConfig) -> RunData:
+    tokenizer = load_tokenizer(data.tokenizer)
+    everything = load_text_corpus(tokenizer)
+    train, validation = split_documents(everything, TEXT_VALIDATION_SHARE, data.seed)
+    if validation.token_count < data.eval_tokens:
+        raise ValueError(
+            f"DataConfig.eval_tokens must be at most {validation.token_count}, the validation part "
+            f"of the text bundle; got {data.eval_tokens}"
+        )
+    return RunData(
+        _beginning(train, data.train_tokens),
+        _beginning(validation, data.eval_tokens),
+        tokenizer,
+        VocabCompression.from_tokenizer(tokenizer),
+    )
+
+
+def _beginning(documents: Documents, tokens: int) -> Documents:
+    """Whole documents from the start until there are `tokens` tokens, or all of them."""
+    count = int(np.searchsorted(documents.offsets, tokens))
+    return documents.select(np.arange(min(count, len(documents))))
