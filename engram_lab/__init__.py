@@ -29,7 +29,7 @@ _PUBLIC = {
     "EngramConfig": "engram_lab.memory.config",
     "NgramHash": "engram_lab.memory.hashing",
     "MemoryTable": "engram_lab.memory.table",
-    "MemoryContext": "engram_lab.memory.state",
+    "MemoryContext": "engram_lab.memory.history",
     "MemoryState": "engram_lab.memory.state",
     "context_gate": "engram_lab.memory.gate",
     "Engram": "engram_lab.memory.engram",

@@ -10,7 +10,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 Config = TypeVar("Config")
@@ -52,7 +52,9 @@ def from_json(cls: type[Config], text: str) -> Config:
     try:
         values = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{cls.__name__} cannot be read: the text is not JSON ({error})") from error
+        raise ValueError(
+            f"{cls.__name__} cannot be read: the text is not JSON ({error})"
+        ) from error
     return from_dict(cls, values)
 
 
@@ -82,7 +84,7 @@ def from_dict(cls: type[Config], values: Mapping[str, Any]) -> Config:
     return cls(**arguments)
 
 
-def check_keys(owner: str, values: Mapping[str, Any], known: typing.Iterable[str]) -> None:
+def check_keys(owner: str, values: Mapping[str, Any], known: Iterable[str]) -> None:
     """Refuse keys that `owner` does not know.
 
     Raises:

@@ -38,7 +38,9 @@ class Recording(dict):
 
     def __missing__(self, name: str) -> Tensor:
         if name in self.names:
-            raise KeyError(f"{name!r} holds nothing yet: run the model inside the `with` block first")
+            raise KeyError(
+                f"{name!r} holds nothing yet: run the model inside the `with` block first"
+            )
         raise KeyError(f"{name!r} was not recorded; recorded names: {', '.join(self.names)}")
 
 
@@ -130,7 +132,9 @@ def _replacer(name: str, change: Change) -> Callable:
 def _first_tensor(output: object, name: str) -> Tensor:
     value = output[0] if isinstance(output, (tuple, list)) and output else output
     if not isinstance(value, Tensor):
-        raise TypeError(f"module {name!r} returns {type(output).__name__}, which holds no tensor first")
+        raise TypeError(
+            f"module {name!r} returns {type(output).__name__}, which holds no tensor first"
+        )
     return value
 
 

@@ -60,7 +60,9 @@ def test_edit_changes_the_value_on_its_way():
     torch.testing.assert_close(edited, model.second(torch.zeros(1, 3)))
 
 
-@pytest.mark.parametrize(("change", "error"), [(lambda v: None, TypeError), (lambda v: v[..., :1], ValueError)])
+@pytest.mark.parametrize(
+    ("change", "error"), [(lambda v: None, TypeError), (lambda v: v[..., :1], ValueError)]
+)
 def test_an_edit_that_returns_nonsense_is_refused(change, error):
     model = Toy()
     with pytest.raises(error, match="hook_mid"), edit(model, {"hook_mid": change}):

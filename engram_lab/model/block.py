@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from engram_lab.hooks import HookPoint
 from engram_lab.memory.engram import Engram
-from engram_lab.memory.state import MemoryContext
+from engram_lab.memory.history import MemoryContext
 from engram_lab.model.cache import EngramCache
 from engram_lab.model.config import EngramLMConfig
 from engram_lab.model.layers import Attention, RMSNorm, SwiGLU
@@ -57,7 +57,11 @@ class Block(nn.Module):
             self.moe, self.ffn = MoE(config.hidden_size, config.moe), None
         else:
             self.moe, self.ffn = None, SwiGLU(config.hidden_size, config.intermediate_size)
-        self.hook_resid_pre, self.hook_resid_mid, self.hook_resid_post = HookPoint(), HookPoint(), HookPoint()
+        self.hook_resid_pre, self.hook_resid_mid, self.hook_resid_post = (
+            HookPoint(),
+            HookPoint(),
+            HookPoint(),
+        )
         self.hook_attn_out, self.hook_ffn_out = HookPoint(), HookPoint()
 
     def forward(
@@ -67,10 +71,14 @@ class Block(nn.Module):
         hidden = self.hook_resid_pre(hidden)
         if self.engram is not None:
             state = stream.cache.memory if stream.cache is not None else None
-            update = self.engram(hidden[:, :, None], stream.canonical_ids, context=stream.context, state=state)
+            update = self.engram(
+                hidden[:, :, None], stream.canonical_ids, context=stream.context, state=state
+            )
             hidden = hidden + update.squeeze(2)
         mixed = self.attn(self.attn_norm(hidden), stream.rotary, stream.bias, stream.cache)
         hidden = self.hook_resid_mid(hidden + self.hook_attn_out(mixed))
         normed = self.ffn_norm(hidden)
-        update, balance = (self.ffn(normed), None) if self.moe is None else self.moe(normed, stream.mask)
+        update, balance = (
+            (self.ffn(normed), None) if self.moe is None else self.moe(normed, stream.mask)
+        )
         return self.hook_resid_post(hidden + self.hook_ffn_out(update)), balance

@@ -1,5 +1,6 @@
 """Parameter and FLOP counts, and `allocate`: the same budget, split another way between experts and memory rows."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from engram_lab.memory.config import EngramConfig
@@ -85,11 +86,17 @@ def budget(config: EngramLMConfig) -> Budget:
         experts = moe_layers * (config.moe.n_routed_experts - config.moe.topk) * expert
     table = 0
     if config.engram:
-        active += len(config.engram.layer_ids) * memory_dense_parameters(config.engram, hidden, config.hc_mult)
+        active += len(config.engram.layer_ids) * memory_dense_parameters(
+            config.engram, hidden, config.hc_mult
+        )
         table = table_parameters(config.engram)
     vocabulary = config.vocab_size * hidden * (1 if config.tie_word_embeddings else 2)
     return Budget(
-        total=active + experts + table, active=active, experts=experts, table=table, vocabulary=vocabulary
+        total=active + experts + table,
+        active=active,
+        experts=experts,
+        table=table,
+        vocabulary=vocabulary,
     )
 
 
@@ -111,7 +118,9 @@ def allocate(base: EngramLMConfig, allocation_ratio: float) -> EngramLMConfig:
     Source: Engram paper, section 3.1.
     """
     if base.moe is None or base.engram is None:
-        raise ValueError("allocate needs a base with moe (experts at ratio 1) and engram (template of the memory)")
+        raise ValueError(
+            "allocate needs a base with moe (experts at ratio 1) and engram (template of the memory)"
+        )
     if not 0.0 <= allocation_ratio <= 1.0:
         raise ValueError(f"allocation_ratio must lie in [0, 1]; got {allocation_ratio}")
     pure = base.replace(engram=None)
@@ -137,7 +146,9 @@ def spend_on_ffn(config: EngramLMConfig) -> EngramLMConfig:
     meant to show.
     """
     if config.engram is None or config.moe is None:
-        raise ValueError("spend_on_ffn needs a config with a memory to spend and a shared expert to widen")
+        raise ValueError(
+            "spend_on_ffn needs a config with a memory to spend and a shared expert to widen"
+        )
     goal = budget(config).total
     bare = config.replace(engram=None)
     return _widen_shared(bare, goal - budget(bare).total)
@@ -179,14 +190,14 @@ def _match_total(config: EngramLMConfig, template: EngramConfig, target: Budget)
     def rows_of(sizes: tuple[int, ...]) -> int:
         return table_parameters(replace(template, engram_vocab_size=sizes))
 
-    size = max(2, left // (columns * template.row_width))
-    while size > 2 and rows_of((size,) * orders) > left:
-        size -= 1
-    sizes = [size] * orders
+    even = max(2, left // (columns * template.row_width))
+    sizes = [_largest(lambda size: rows_of((size,) * orders) <= left, even)] * orders
     for order in range(orders):  # spend the remainder, one order at a time
-        while rows_of(tuple(sizes)) <= left:
-            sizes[order] += 1
-        sizes[order] -= 1
+
+        def fits(size: int, order: int = order) -> bool:
+            return rows_of((*sizes[:order], size, *sizes[order + 1 :])) <= left
+
+        sizes[order] = _largest(fits, sizes[order] + max(8, even // 8))
     found = config.replace(engram=replace(template, engram_vocab_size=tuple(sizes)))
     miss = abs(budget(found).total / target.total - 1)
     if miss > TOTAL_TOLERANCE:
@@ -195,3 +206,12 @@ def _match_total(config: EngramLMConfig, template: EngramConfig, target: Budget)
             f"{miss:.2%}. Use more sparse parameters or narrower rows."
         )
     return found
+
+
+def _largest(fits: Callable[[int], bool], high: int) -> int:
+    """Largest size in 2..high that fits, or 2; `fits` turns from true to false once."""
+    low = 2
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low

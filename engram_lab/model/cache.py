@@ -1,7 +1,7 @@
 """What decoding remembers: keys and values, the memory's history, and document ids, one per call."""
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Int, Int64
 from torch import Tensor
 from transformers import DynamicCache
 
@@ -53,11 +53,11 @@ class EngramCache(DynamicCache):
         if self.document_ids is not None:
             self.document_ids = self.document_ids[:, : self.get_seq_length()]
 
-    def reorder_cache(self, beam_idx: Int64[Tensor, "batch"]) -> None:
+    def reorder_cache(self, beam_idx: Int[Tensor, "batch"]) -> None:
         """Let row i continue row `beam_idx[i]`, as beam search asks."""
         super().reorder_cache(beam_idx)
         if self.memory is not None:
-            self.memory.reorder(beam_idx)
+            self.memory.reorder(beam_idx.long())
         if self.document_ids is not None:
             self.document_ids = self.document_ids.index_select(0, beam_idx)
 
@@ -69,11 +69,11 @@ class EngramCache(DynamicCache):
         if self.document_ids is not None:
             self.document_ids = self.document_ids.repeat_interleave(repeats, dim=0)
 
-    def batch_select_indices(self, indices: Int64[Tensor, "kept"]) -> None:
+    def batch_select_indices(self, indices: Int[Tensor, "kept"]) -> None:
         """Keep only the rows `indices`."""
         super().batch_select_indices(indices)
         if self.memory is not None:
-            self.memory.select(indices)
+            self.memory.select(indices.long())
         if self.document_ids is not None:
             self.document_ids = self.document_ids[indices]
 

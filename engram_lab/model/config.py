@@ -2,7 +2,7 @@
 
 import copy
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, no_type_check
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -48,16 +48,26 @@ class MoEConfig:
 
     def __post_init__(self) -> None:
         if self.score not in SCORES:
-            raise ValueError(f"MoEConfig.score must be one of {', '.join(SCORES)}; got {self.score!r}")
+            raise ValueError(
+                f"MoEConfig.score must be one of {', '.join(SCORES)}; got {self.score!r}"
+            )
         if self.topk < 1 or self.n_routed_experts < self.topk:
             raise ValueError(
                 f"MoEConfig.topk must lie in 1..n_routed_experts ({self.n_routed_experts}); got {self.topk}. "
                 "Lower topk or keep more experts."
             )
-        for name in ("expert_width", "shared_width", "bias_update_rate", "sequence_loss", "first_dense_layers"):
+        for name in (
+            "expert_width",
+            "shared_width",
+            "bias_update_rate",
+            "sequence_loss",
+            "first_dense_layers",
+        ):
             least = 1 if name == "expert_width" else 0
             if getattr(self, name) < least:
-                raise ValueError(f"MoEConfig.{name} must be at least {least}; got {getattr(self, name)}")
+                raise ValueError(
+                    f"MoEConfig.{name} must be at least {least}; got {getattr(self, name)}"
+                )
         if self.clamp is not None and self.clamp <= 0:
             raise ValueError(f"MoEConfig.clamp must be positive or None; got {self.clamp}")
 
@@ -69,6 +79,7 @@ _FOREIGN_KEYS = frozenset(
 )
 
 
+@no_type_check  # a `transformers` config checks its own fields; a second checker breaks its keyword handling
 @strict
 class EngramLMConfig(PreTrainedConfig):
     """Shape of an `EngramLM`: a pre-norm decoder whose blocks may read a memory and may hold experts.
@@ -141,7 +152,9 @@ class EngramLMConfig(PreTrainedConfig):
     def _check_rules(self) -> None:
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"):
             if getattr(self, name) < 1:
-                raise ValueError(f"EngramLMConfig.{name} must be at least 1; got {getattr(self, name)}")
+                raise ValueError(
+                    f"EngramLMConfig.{name} must be at least 1; got {getattr(self, name)}"
+                )
         if self.hidden_size % (2 * self.num_attention_heads):
             raise ValueError(
                 "EngramLMConfig.hidden_size must be a multiple of twice num_attention_heads "
@@ -178,12 +191,16 @@ class EngramLMConfig(PreTrainedConfig):
         """Hashed id that stands for missing history: the image of the pad token, or of eos (`fill="eos"`)."""
         if self.engram is not None and self.engram.fill == "eos":
             return self.hashed_eos_id
-        return self.canonical_pad_id if self.canonical_pad_id is not None else self.pad_token_id or 0
+        return (
+            self.canonical_pad_id if self.canonical_pad_id is not None else self.pad_token_id or 0
+        )
 
     @property
     def hashed_eos_id(self) -> int:
         """Hashed id of the end-of-sequence token."""
-        return self.canonical_eos_id if self.canonical_eos_id is not None else self.eos_token_id or 0
+        return (
+            self.canonical_eos_id if self.canonical_eos_id is not None else self.eos_token_id or 0
+        )
 
     def has_experts(self, layer: int) -> bool:
         """Whether block `layer` (from 0) holds routed experts."""
@@ -207,7 +224,9 @@ class EngramLMConfig(PreTrainedConfig):
         shallow = copy.copy(self)
         for name in ("engram", "moe"):
             value = getattr(self, name)
-            shallow.__dict__[name] = to_dict(value) if value is not None and not isinstance(value, dict) else value
+            shallow.__dict__[name] = (
+                to_dict(value) if value is not None and not isinstance(value, dict) else value
+            )
         return super(EngramLMConfig, shallow).to_dict()
 
     def _own_fields(self) -> dict[str, Any]:

@@ -31,7 +31,9 @@ def rotary_angles(
 
     Source: RoFormer (arXiv:2104.09864), with the two halves of a head as the rotated pair.
     """
-    exponents = torch.arange(0, head_size, 2, device=position_ids.device, dtype=torch.float32) / head_size
+    exponents = (
+        torch.arange(0, head_size, 2, device=position_ids.device, dtype=torch.float32) / head_size
+    )
     angles = position_ids[:, None, :, None].float() * theta**-exponents
     return angles.cos(), angles.sin()
 
@@ -75,7 +77,9 @@ class Attention(nn.Module):
             bias: added to the scores, 0 where a key may be seen and -inf where not; None for plain causal order.
             cache: keys and values of earlier positions, extended in place.
         """
-        heads = rearrange(self.qkv(hidden), "batch seq (head size) -> batch head seq size", size=self.head_size)
+        heads = rearrange(
+            self.qkv(hidden), "batch seq (head size) -> batch head seq size", size=self.head_size
+        )
         query, key, value = heads.split([self.query_heads, self.key_heads, self.key_heads], dim=1)
         query = self.hook_q(rotate(query, *rotary))
         key, value = self.hook_k(rotate(key, *rotary)), self.hook_v(value)

@@ -13,12 +13,19 @@ from typing import Any
 import torch
 from jaxtyping import Int64
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, GenerationMixin, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    Cache,
+    DynamicCache,
+    GenerationMixin,
+    PreTrainedModel,
+)
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from engram_lab.hooks import HookPoint
 from engram_lab.memory.engram import Engram
-from engram_lab.memory.state import MemoryContext
+from engram_lab.memory.history import MemoryContext
 from engram_lab.model.attention_mask import attention_bias, check_padding_mask
 from engram_lab.model.block import Block, Stream
 from engram_lab.model.cache import EngramCache
@@ -28,6 +35,7 @@ from engram_lab.model.loss import next_token_loss
 from engram_lab.model.moe import Experts, Router
 from engram_lab.model.vocabulary import with_compression
 from engram_lab.tokens.compression import VocabCompression
+
 
 @dataclass
 class EngramLMOutput(CausalLMOutputWithPast):
@@ -63,12 +71,18 @@ class EngramLM(PreTrainedModel, GenerationMixin):
         super().__init__(with_compression(config, compression))
         config = self.config
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.num_hidden_layers))
+        self.blocks = nn.ModuleList(
+            Block(config, layer) for layer in range(config.num_hidden_layers)
+        )
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.hook_embed = HookPoint()
         if config.engram and config.engram.compress:
-            table = torch.arange(config.vocab_size) if compression is None else compression.table.clone()
+            table = (
+                torch.arange(config.vocab_size)
+                if compression is None
+                else compression.table.clone()
+            )
             self.register_buffer("token_map", table)
         self.post_init()
 
@@ -86,10 +100,10 @@ class EngramLM(PreTrainedModel, GenerationMixin):
 
     def forward(
         self,
-        input_ids: Int64[Tensor, "batch seq"],
+        input_ids: Int64[Tensor, "batch seq"] | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Int64[Tensor, "rows seq"] | None = None,
-        cache: EngramCache | None = None,
+        cache: Cache | None = None,
         labels: Int64[Tensor, "batch seq"] | None = None,
         document_ids: Int64[Tensor, "batch seq"] | None = None,
         use_cache: bool | None = None,
@@ -128,7 +142,9 @@ class EngramLM(PreTrainedModel, GenerationMixin):
         logits = self.lm_head(hidden[:, -logits_to_keep:] if logits_to_keep else hidden)
         loss = None
         if labels is not None:
-            loss = next_token_loss(logits, labels, document_ids=document_ids, divisor=num_items_in_batch)
+            loss = next_token_loss(
+                logits, labels, document_ids=document_ids, divisor=num_items_in_batch
+            )
         return EngramLMOutput(
             loss=loss,
             logits=logits,
@@ -168,7 +184,9 @@ class EngramLM(PreTrainedModel, GenerationMixin):
         """
         wanted = kwargs.pop("output_loading_info", False)
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        missing = sorted(key for key in info["missing_keys"] if ".engram." in key or key == "token_map")
+        missing = sorted(
+            key for key in info["missing_keys"] if ".engram." in key or key == "token_map"
+        )
         if missing:
             raise ValueError(
                 f"the checkpoint has no weights for the memory its config asks for ({len(missing)} missing, "
@@ -201,18 +219,24 @@ class EngramLM(PreTrainedModel, GenerationMixin):
         return Stream(canonical_ids, context, rotary, bias, chunk_mask, cache)
 
     def _check_inputs(self, input_ids: Tensor | None, cache: object, extra: dict[str, Any]) -> None:
-        given = sorted(key for key, value in extra.items() if value is not None and key not in _IGNORED)
+        given = sorted(
+            key for key, value in extra.items() if value is not None and key not in _IGNORED
+        )
         if given:
             raise TypeError(f"EngramLM.forward does not know {', '.join(given)}")
         if input_ids is None:
-            raise ValueError("EngramLM needs input_ids: the memory is addressed by token ids, embeddings do not do")
+            raise ValueError(
+                "EngramLM needs input_ids: the memory is addressed by token ids, embeddings do not do"
+            )
         if cache is not None and not isinstance(cache, EngramCache):
             raise TypeError(
                 f"EngramLM needs an EngramCache, which also keeps the memory's history; got {type(cache).__name__}. "
                 "Pass use_cache=True and take the cache of the output."
             )
         if input_ids.numel() == 0:
-            raise ValueError(f"input_ids must hold at least one token; got shape {tuple(input_ids.shape)}")
+            raise ValueError(
+                f"input_ids must hold at least one token; got shape {tuple(input_ids.shape)}"
+            )
         low, high = input_ids.aminmax() if input_ids.device.type == "cpu" else (0, 0)
         if low < 0 or high >= self.config.vocab_size:
             raise ValueError(
@@ -228,7 +252,9 @@ class EngramLM(PreTrainedModel, GenerationMixin):
 
     def _init_weights(self, module: nn.Module) -> None:
         std = self.config.initializer_range
-        narrow = std / (2 * self.config.num_hidden_layers) ** 0.5  # matrices that write into the stream
+        narrow = (
+            std / (2 * self.config.num_hidden_layers) ** 0.5
+        )  # matrices that write into the stream
         if isinstance(module, Engram):
             module.reset_parameters()
         elif isinstance(module, Router):
@@ -266,7 +292,9 @@ class EngramLM(PreTrainedModel, GenerationMixin):
 
 
 # What `transformers` hands to every model's forward; no meaning here.
-_IGNORED = frozenset("return_dict output_attentions next_sequence_length is_first_iteration logits_to_keep".split())
+_IGNORED = frozenset(
+    "return_dict output_attentions next_sequence_length is_first_iteration logits_to_keep".split()
+)
 
 
 AutoConfig.register("engram_lm", EngramLMConfig, exist_ok=True)

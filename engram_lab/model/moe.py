@@ -11,7 +11,9 @@ from engram_lab.model.config import MoEConfig, Score
 from engram_lab.model.layers import SwiGLU, swiglu
 
 
-def router_scores(logits: Float[Tensor, "token expert"], score: Score) -> Float[Tensor, "token expert"]:
+def router_scores(
+    logits: Float[Tensor, "token expert"], score: Score
+) -> Float[Tensor, "token expert"]:
     """Non-negative scores of the experts, in float32.
 
     Source: DeepSeek-V3 (sigmoid), DeepSeek-V4.1-Flash inference/model.py (square root of softplus).
@@ -57,7 +59,9 @@ class Router(nn.Module):
 
     def forward(
         self, hidden: Float[Tensor, "token hidden"]
-    ) -> tuple[Int64[Tensor, "token topk"], Float[Tensor, "token topk"], Float[Tensor, "token expert"]]:
+    ) -> tuple[
+        Int64[Tensor, "token topk"], Float[Tensor, "token topk"], Float[Tensor, "token expert"]
+    ]:
         """Chosen experts, their weights (from unbiased scores) and all scores."""
         logits = F.linear(hidden.float(), self.weight.float())
         scores = self.hook_router_probs(router_scores(logits, self.config.score))
@@ -138,7 +142,9 @@ class Experts(nn.Module):
         place[order] = torch.arange(order.numel(), device=order.device)
         place, source = place.view_as(chosen), order // chosen.shape[1]
         ends = load.cumsum(0).to(torch.int32)
-        inner = F.grouped_mm(_Dispatch.apply(hidden, source, place), self.gate_up.to(hidden.dtype), offs=ends)
+        inner = F.grouped_mm(
+            _Dispatch.apply(hidden, source, place), self.gate_up.to(hidden.dtype), offs=ends
+        )
         inner = swiglu(inner, clamp=self.config.clamp)
         inner = inner * weights.flatten().index_select(0, order).to(inner.dtype)[:, None]
         outputs = F.grouped_mm(inner, self.down.to(hidden.dtype), offs=ends)
@@ -157,7 +163,9 @@ class MoE(nn.Module):
         self.shared = SwiGLU(hidden_size, shared, clamp=config.clamp) if shared else None
 
     def forward(
-        self, hidden: Float[Tensor, "batch seq hidden"], mask: Bool[Tensor, "batch seq"] | None = None
+        self,
+        hidden: Float[Tensor, "batch seq hidden"],
+        mask: Bool[Tensor, "batch seq"] | None = None,
     ) -> tuple[Float[Tensor, "batch seq hidden"], Float[Tensor, ""] | None]:
         """Update for the residual stream, and the balance loss times its coefficient (None when off).
 
@@ -169,7 +177,9 @@ class MoE(nn.Module):
         load = torch.bincount(chosen.flatten(), minlength=self.config.n_routed_experts)
         if self.training:
             live = chosen if mask is None else chosen[mask.flatten()]
-            counted = load if mask is None else torch.bincount(live.flatten(), minlength=load.numel())
+            counted = (
+                load if mask is None else torch.bincount(live.flatten(), minlength=load.numel())
+            )
             self.router.load += counted
         update = self.experts(tokens, chosen, weights, load)
         if self.shared is not None:
@@ -177,6 +187,8 @@ class MoE(nn.Module):
         balance = None
         if self.config.sequence_loss and self.training:
             shape = hidden.shape[:2]
-            loss = sequence_balance_loss(scores.unflatten(0, shape), chosen.unflatten(0, shape), mask)
+            loss = sequence_balance_loss(
+                scores.unflatten(0, shape), chosen.unflatten(0, shape), mask
+            )
             balance = self.config.sequence_loss * loss
         return update.view_as(hidden), balance

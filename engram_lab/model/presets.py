@@ -33,7 +33,10 @@ def workshop(vocab_size: int = 4096) -> EngramLMConfig:
         max_position_embeddings=512,
         moe=MoEConfig(n_routed_experts=32, topk=2, expert_width=64, shared_width=128),
         engram=EngramConfig(
-            layer_ids=(1,), engram_vocab_size=(10_000, 10_000), n_head_per_ngram=4, n_embed_per_ngram=64
+            layer_ids=(1,),
+            engram_vocab_size=(10_000, 10_000),
+            n_head_per_ngram=4,
+            n_embed_per_ngram=64,
         ),
     )
 
@@ -48,6 +51,9 @@ def full(vocab_size: int = 16_384) -> EngramLMConfig:
         max_position_embeddings=4096,
         moe=MoEConfig(n_routed_experts=64, topk=4, expert_width=256, shared_width=512),
         engram=EngramConfig(
-            layer_ids=(1, 6), engram_vocab_size=(200_000, 200_000), n_head_per_ngram=8, n_embed_per_ngram=256
+            layer_ids=(1, 6),
+            engram_vocab_size=(200_000, 200_000),
+            n_head_per_ngram=8,
+            n_embed_per_ngram=256,
         ),
     )

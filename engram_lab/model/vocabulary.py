@@ -4,7 +4,9 @@ from engram_lab.model.config import EngramLMConfig
 from engram_lab.tokens.compression import VocabCompression
 
 
-def with_compression(config: EngramLMConfig, compression: VocabCompression | None) -> EngramLMConfig:
+def with_compression(
+    config: EngramLMConfig, compression: VocabCompression | None
+) -> EngramLMConfig:
     """Copy of a config that carries the constants of a token map.
 
     Raises:

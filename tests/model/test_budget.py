@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from engram_lab.memory.config import EngramConfig
-from engram_lab.model.budget import allocate, budget, memory_dense_parameters, spend_on_ffn, table_parameters
+from engram_lab.model.budget import (
+    allocate,
+    budget,
+    memory_dense_parameters,
+    spend_on_ffn,
+    table_parameters,
+)
 from engram_lab.model.modeling import EngramLM
 from engram_lab.model.presets import full, tiny, workshop
 from engram_lab.tokens.compression import VocabCompression
@@ -25,7 +31,9 @@ def built_counts(config) -> tuple[int, int]:
     return sum(sizes.values()) - sum(sizes[n] for n in outside), tables
 
 
-@pytest.mark.parametrize("config", [tiny(), workshop(512), tiny().replace(moe=None), tiny().replace(engram=None)])
+@pytest.mark.parametrize(
+    "config", [tiny(), workshop(512), tiny().replace(moe=None), tiny().replace(engram=None)]
+)
 def test_counted_parameters_equal_those_of_the_built_model(config):
     total, table = built_counts(config)
     counted = budget(config)
@@ -46,7 +54,10 @@ def test_published_memories_have_their_published_parameters(case):
         bias=case["dense_per_layer"]["biases"] > 0,
     )
     assert table_parameters(engram) == case["table_params"]
-    assert memory_dense_parameters(engram, case["hidden"], case["hc_mult"]) == case["dense_per_layer_total"]
+    assert (
+        memory_dense_parameters(engram, case["hidden"], case["hc_mult"])
+        == case["dense_per_layer_total"]
+    )
 
 
 @pytest.mark.parametrize("base", [workshop(), full()], ids=["workshop", "full"])
@@ -77,7 +88,9 @@ def test_an_allocation_that_leaves_too_few_experts_is_refused():
 
 def test_a_memory_too_wide_for_the_shared_expert_is_refused():
     base = workshop()
-    base = base.replace(moe=replace(base.moe, shared_width=8), engram=replace(base.engram, n_embed_per_ngram=512))
+    base = base.replace(
+        moe=replace(base.moe, shared_width=8), engram=replace(base.engram, n_embed_per_ngram=512)
+    )
     with pytest.raises(ValueError, match="Widen MoEConfig.shared_width"):
         allocate(base, 0.5)
 
@@ -93,4 +106,6 @@ def test_the_wide_ffn_control_spends_the_same_total_and_more_active_parameters()
 def test_flops_grow_with_active_parameters_and_context():
     config = workshop()
     count = budget(config)
-    assert count.flops_per_token(config, 256) > count.flops_per_token(config, 128) > 2 * count.active
+    assert (
+        count.flops_per_token(config, 256) > count.flops_per_token(config, 128) > 2 * count.active
+    )

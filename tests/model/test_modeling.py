@@ -25,14 +25,24 @@ def small_model(*, seed: int = 0, **changes) -> EngramLM:
         "intermediate_size": 24,
         "initializer_range": 0.3,
         "max_position_embeddings": 128,
-        "moe": MoEConfig(n_routed_experts=4, topk=2, expert_width=8, shared_width=8, first_dense_layers=1),
+        "moe": MoEConfig(
+            n_routed_experts=4, topk=2, expert_width=8, shared_width=8, first_dense_layers=1
+        ),
         "engram": EngramConfig(
-            layer_ids=(0, 2), engram_vocab_size=(31, 37), n_head_per_ngram=2, n_embed_per_ngram=8, init_std=0.5
+            layer_ids=(0, 2),
+            engram_vocab_size=(31, 37),
+            n_head_per_ngram=2,
+            n_embed_per_ngram=8,
+            init_std=0.5,
         ),
     }
-    model = EngramLM(EngramLMConfig(**{**values, **changes}), compression=VocabCompression.identity(VOCAB))
-    for memory in model.memories.values():  # the convolution starts at zero; give it something to do
-        torch.nn.init.normal_(memory.conv.weight, std=0.5)
+    model = EngramLM(
+        EngramLMConfig(**{**values, **changes}), compression=VocabCompression.identity(VOCAB)
+    )
+    for (
+        memory
+    ) in model.memories.values():  # the convolution starts at zero; give it something to do
+        torch.nn.init.normal_(memory.conv_weight, std=0.5)
     return model.eval()
 
 
@@ -86,7 +96,7 @@ def test_loading_memory_from_a_checkpoint_without_one_says_so(tmp_path):
 
 def test_another_token_map_is_refused_on_load(tmp_path):
     model = small_model()
-    model.token_map[5] = 6
+    model.token_map[5:] -= 1  # a map that folds ids 4 and 5
     model.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="token map has SHA-256"):
         EngramLM.from_pretrained(tmp_path)
@@ -149,7 +159,11 @@ def test_sampling_is_reproducible_and_stays_in_the_vocabulary():
     model, prompt, drawn = small_model(), ids(2, 5), []
     for use_cache in (True, False):
         torch.manual_seed(3)
-        drawn.append(model.generate(prompt, do_sample=True, max_new_tokens=8, use_cache=use_cache, eos_token_id=None))
+        drawn.append(
+            model.generate(
+                prompt, do_sample=True, max_new_tokens=8, use_cache=use_cache, eos_token_id=None
+            )
+        )
     assert torch.equal(*drawn) and drawn[0].max() < VOCAB
 
 
@@ -217,7 +231,10 @@ def test_micro_batches_with_a_common_divisor_sum_to_the_loss_of_one_batch():
     labels[0, 3:] = -100
     predicted = (labels[:, 1:] != -100).sum()
     whole = model(tokens, labels=labels).loss
-    parts = [model(t, labels=l, num_items_in_batch=predicted).loss for t, l in zip(tokens.split(1), labels.split(1))]
+    parts = [
+        model(t, labels=l, num_items_in_batch=predicted).loss
+        for t, l in zip(tokens.split(1), labels.split(1))
+    ]
     torch.testing.assert_close(sum(parts), whole)
 
 
@@ -225,7 +242,9 @@ def test_reported_loss_holds_no_balance_loss():
     moe = MoEConfig(n_routed_experts=4, topk=2, expert_width=8, shared_width=8, sequence_loss=0.5)
     model, tokens = small_model(moe=moe).train(), ids(2, 9)
     output = model(tokens, labels=tokens)
-    plain = torch.nn.functional.cross_entropy(output.logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    plain = torch.nn.functional.cross_entropy(
+        output.logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
+    )
     torch.testing.assert_close(output.loss, plain)
     assert output.balance_loss > 0
 
@@ -236,9 +255,13 @@ def test_two_generations_on_one_model_do_not_meet():
     logits: list[list[torch.Tensor]] = [[], []]
     for step in range(10):
         for row, (tokens, cache) in enumerate(streams):
-            logits[row].append(model(tokens[:, step : step + 1], cache=cache, use_cache=True).logits)
+            logits[row].append(
+                model(tokens[:, step : step + 1], cache=cache, use_cache=True).logits
+            )
     for row, (tokens, _) in enumerate(streams):
-        torch.testing.assert_close(torch.cat(logits[row], dim=1), model(tokens).logits, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            torch.cat(logits[row], dim=1), model(tokens).logits, atol=1e-5, rtol=1e-5
+        )
 
 
 def test_cropping_the_cache_rewinds_the_memory_too():
@@ -283,7 +306,14 @@ def test_every_hook_point_can_change_the_logits():
             model(tokens)
         if not seen[name].is_floating_point():
             continue
-        with edit(model, {name: lambda value: torch.zeros_like(value) if "probs" not in name else value.flip(-1)}):
+        with edit(
+            model,
+            {
+                name: lambda value: (
+                    torch.zeros_like(value) if "probs" not in name else value.flip(-1)
+                )
+            },
+        ):
             assert not torch.allclose(model(tokens).logits, plain), name
 
 

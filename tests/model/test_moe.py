@@ -16,7 +16,12 @@ SCORES = {"softmax": "softmax", "sigmoid": "sigmoid", "sqrtsoftplus": "sqrtsoftp
 
 def _layer(**changes) -> MoE:
     torch.manual_seed(0)
-    layer = MoE(12, MoEConfig(**{"n_routed_experts": 6, "topk": 2, "expert_width": 8, "shared_width": 8, **changes}))
+    layer = MoE(
+        12,
+        MoEConfig(
+            **{"n_routed_experts": 6, "topk": 2, "expert_width": 8, "shared_width": 8, **changes}
+        ),
+    )
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return layer
@@ -30,11 +35,15 @@ def _loop_over_experts(layer: MoE, hidden: torch.Tensor) -> torch.Tensor:
         for slot in range(layer.config.topk):
             rows = chosen[:, slot] == expert
             inner = swiglu(tokens[rows] @ layer.experts.gate_up[expert], clamp=layer.config.clamp)
-            output[rows] = output[rows] + weights[rows, slot, None] * (inner @ layer.experts.down[expert])
+            output[rows] = output[rows] + weights[rows, slot, None] * (
+                inner @ layer.experts.down[expert]
+            )
     return output.view_as(hidden)
 
 
-@pytest.mark.parametrize("case", GOLDEN["gate_cases"], ids=lambda c: f"{c['score_func']}-{c['bias'] is not None}")
+@pytest.mark.parametrize(
+    "case", GOLDEN["gate_cases"], ids=lambda c: f"{c['score_func']}-{c['bias'] is not None}"
+)
 def test_router_matches_the_golden_cases(case):
     weight = torch.tensor(GOLDEN["gate_weight"])
     config = MoEConfig(
@@ -58,7 +67,9 @@ def test_router_matches_the_golden_cases(case):
 
 def test_balancing_bias_moves_as_in_the_golden_update():
     case = GOLDEN["bias_update"]
-    router = Router(4, MoEConfig(n_routed_experts=len(case["bias"]), bias_update_rate=case["speed"]))
+    router = Router(
+        4, MoEConfig(n_routed_experts=len(case["bias"]), bias_update_rate=case["speed"])
+    )
     router.bias = torch.tensor(case["bias"])
     router.load = torch.tensor(case["counts"], dtype=torch.float32)
     router.update_balance()
@@ -73,7 +84,9 @@ def test_expert_clamp_matches_golden(limit, key):
     torch.testing.assert_close(output, torch.tensor(GOLDEN["expert"][key]), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{}, {"clamp": 0.5}, {"shared_width": 0}, {"score": "softmax", "topk": 1}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"clamp": 0.5}, {"shared_width": 0}, {"score": "softmax", "topk": 1}]
+)
 def test_grouped_products_equal_a_loop_over_experts(changes):
     layer, hidden = _layer(**changes), torch.randn(2, 7, 12, requires_grad=True)
     output, _ = layer(hidden)
