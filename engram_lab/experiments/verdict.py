@@ -1,0 +1,118 @@
+"""Verdicts: the paired difference of two arms, its interval, and what that says about a claim."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import pandas as pd
+
+from engram_lab.experiments.paired import Bootstrap, PairedLosses, paired_losses
+
+Outcome = Literal["supported", "contradicted", "undecided"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What measured losses say about the claim that one arm has a lower loss than another.
+
+    Attributes:
+        claim: the claim, in words.
+        difference: mean over paired seeds of L_A - L_B, nats per token; negative favours the claim.
+        low: lower end of the bootstrap interval of the difference.
+        high: upper end.
+        level: coverage of the interval.
+        n_seeds: paired seeds.
+        n_documents: documents that both arms were evaluated on.
+        resampled: what the bootstrap draws anew: "documents" or "documents and seeds".
+
+    Source: the rules for a fair comparison of the experiment catalogue.
+    """
+
+    claim: str
+    difference: float
+    low: float
+    high: float
+    level: float = 0.95
+    n_seeds: int
+    n_documents: int
+    resampled: str = "documents"
+
+    @property
+    def outcome(self) -> Outcome:
+        """Supported or contradicted if the interval lies on one side of 0, else undecided."""
+        if self.high < 0:
+            return "supported"
+        return "contradicted" if self.low > 0 else "undecided"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words, with the interval that says so."""
+        seeds = f"{self.n_seeds} paired seed{'s' if self.n_seeds != 1 else ''}"
+        return (
+            f"{self.claim}: {self.outcome}. Difference {self.difference:+.4f} nats per token, "
+            f"{self.level:.0%} interval {self.low:+.4f} to {self.high:+.4f} "
+            f"({seeds}, {self.n_documents} documents; {self.resampled} resampled)."
+        )
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def paired_difference(
+    frame: pd.DataFrame,
+    arm_a: Any,
+    arm_b: Any,
+    *,
+    by: str = "arm",
+    claim: str = "",
+    token_class: str = "all",
+    bootstrap: Bootstrap | None = None,
+) -> Verdict:
+    """Verdict on the claim that arm A has a lower loss than arm B.
+
+    The difference is the mean over the seeds both arms have of L_A - L_B on the same documents,
+    each document weighted by its tokens. Documents are resampled, seeds stay paired.
+
+    Args:
+        frame: rows of `probes.allocation.final_loss`, with a column `by` and a column seed.
+        arm_a: value of `by` of the arm the claim favours.
+        arm_b: value of `by` of the other arm.
+        by: column that tells the arms apart, for instance "arm" or "allocation_ratio".
+        claim: the claim in words; by default "A has a lower loss than B".
+        token_class: class of tokens to compare on.
+        bootstrap: how the interval is made; None takes `Bootstrap()`.
+
+    Raises:
+        ValueError: if the arms do not share documents and seeds (see `paired_losses`).
+    """
+    pair = paired_losses(frame, [arm_a, arm_b], by=by, token_class=token_class)
+    claim = claim or f"{by} {arm_a} has a lower loss than {by} {arm_b}"
+    return compare(pair, arm_a, arm_b, claim=claim, bootstrap=bootstrap or Bootstrap())
+
+
+def compare(
+    losses: PairedLosses, arm_a: Any, arm_b: Any, *, claim: str, bootstrap: Bootstrap
+) -> Verdict:
+    """`paired_difference` of two arms whose losses are aligned already."""
+    first, second = losses.arms.index(arm_a), losses.arms.index(arm_b)
+    mean, samples = losses.mean(), losses.resample(bootstrap)
+    low, high = bootstrap.interval(samples[:, first] - samples[:, second])
+    return Verdict(
+        claim=claim,
+        difference=float(mean[first] - mean[second]),
+        low=low,
+        high=high,
+        level=bootstrap.level,
+        n_seeds=len(losses.seeds),
+        n_documents=len(losses.tokens),
+        resampled=bootstrap.resampled,
+    )
+
+
+def verdict_frame(verdicts: Iterable[Verdict]) -> pd.DataFrame:
+    """One verdict a row: its attributes, its outcome and its sentence."""
+    rows = [
+        asdict(verdict) | {"outcome": verdict.outcome, "sentence": verdict.sentence}
+        for verdict in verdicts
+    ]
+    return pd.DataFrame(rows)
