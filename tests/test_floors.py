@@ -18,7 +18,7 @@ MODULES = sorted(set(PACKAGE.rglob("*.py")) - {PACKAGE / "__init__.py"})
 def floor_of(dotted: str) -> str:
     """Floor of "engram_lab.<name>...": the folder, or "base" for the modules beside __init__."""
     name = (dotted.split(".") + [""])[1]
-    return "base" if name in BASE else name
+    return "base" if name in BASE | {"", "__version__"} else name
 
 
 def imports(path: Path) -> list[str]:
