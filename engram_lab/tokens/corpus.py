@@ -42,21 +42,20 @@ def load_text_corpus(
     seed: int = 0,
     max_document_tokens: int = 1024,
 ) -> Documents:
-    """Documents of the bundle as token ids, parts mixed, each document closed by eos.
+    """Documents of the bundle as token ids, parts interleaved, each document closed by eos.
 
-    The documents of all parts are shuffled together, so that any stretch holds several parts in the
-    proportion of their sizes, and a smaller `max_tokens` gives a beginning of what a larger one
-    gives. A text is tokenised as a whole and then cut between tokens, where a line ends if
-    possible, so no token arises that the whole text does not have. The class of a token is the part
-    it comes from. Ids are kept in `paths.cache_dir()`.
+    Every part is shuffled by itself; then the parts take turns so that any stretch holds them in
+    the proportion of their sizes, and a smaller `max_tokens` gives the beginning of what a larger
+    one gives. A text is tokenised as a whole and then cut between tokens, where a line ends if
+    possible, so no pair of tokens arises that the whole text does not have. The class of a token is
+    the part it comes from. Ids are kept in `paths.cache_dir()`.
 
     Args:
         tokenizer: gives the ids.
         parts: names from the `part` column of `corpus_manifest()`; all of them by default.
         max_tokens: stop at this many ids, eos included; by default everything is read.
         seed: of the shuffle.
-        max_document_tokens: longest document, eos included; a longer text becomes several
-            documents.
+        max_document_tokens: longest document, eos included; a longer text becomes several.
 
     Raises:
         ValueError: if a part is unknown or damaged, or a number is too small.
@@ -68,50 +67,69 @@ def load_text_corpus(
             f"eos), got {max_tokens} and {max_document_tokens}"
         )
     files = chosen_files(parts)
-    sums = sorted(files["sha256_xz"])
+    sums = list(files["sha256_xz"])
     request = [CORPUS_FORMAT, tokenizer.fingerprint, sums, max_tokens, seed, max_document_tokens]
     key = hashlib.sha256(json.dumps(request).encode()).hexdigest()[:12]
     path = paths.cache_dir() / f"text_{tokenizer.name}_{key}.npz"
     if not path.is_file():
         texts = load_corpus_texts(list(dict.fromkeys(files["part"])))
-        documents = _tokenise(texts, tokenizer, max_tokens, seed, max_document_tokens)
+        shares = files.groupby("part", sort=False)["raw_bytes"].sum().to_numpy(np.float64)
+        streams = [
+            _pieces(tokenizer, own, np.random.default_rng([seed, part]), max_document_tokens - 1)
+            for part, own in enumerate(texts.values())
+        ]
+        documents = _interleave(streams, shares, max_tokens, tokenizer, tuple(texts))
         _write_cache(path, documents)
         return documents
     return _read_cache(path, tokenizer)
 
 
-def _tokenise(
-    texts: dict[str, list[str]],
-    tokenizer: Tokenizer,
-    max_tokens: int | None,
-    seed: int,
-    max_document_tokens: int,
-) -> Documents:
-    """Shuffle, tokenise until there is enough, cut and close the documents."""
-    where = [(part, index) for part, own in enumerate(texts.values()) for index in range(len(own))]
-    order = np.random.default_rng(seed).permutation(len(where))
-    lists, budget = list(texts.values()), np.inf if max_tokens is None else max_tokens
+def _pieces(
+    tokenizer: Tokenizer, texts: list[str], generator: np.random.Generator, longest: int
+) -> Iterator[np.ndarray]:
+    """Pieces of one part in shuffled order of its texts, tokenised some hundred kB at a time."""
     ends_line = np.array(
         [tokenizer.token_bytes(token).endswith(b"\n") for token in range(tokenizer.vocab_size)]
     )
-    pieces, sources = [], []
-    for first in range(0, len(order), 256):
-        chosen = [where[index] for index in order[first : first + 256]]
-        encoded = tokenizer.encode_batch([lists[part][index] for part, index in chosen])
-        for (part, _), ids in zip(chosen, encoded, strict=True):
-            for piece in _cut(np.asarray(ids, np.int32), ends_line, max_document_tokens - 1):
-                piece = piece[: int(min(len(piece), max(budget - 1, 0)))]
-                if len(piece):
-                    pieces.append(np.append(piece, np.int32(EOS_ID)))
-                    sources.append(np.full(len(piece) + 1, part, np.uint8))
-                    budget -= len(piece) + 1
-        if budget < 2:
-            break
+    block, size = [], 0
+    order = generator.permutation(len(texts))
+    for count, index in enumerate(order, 1):
+        block.append(texts[index])
+        size += len(texts[index])
+        if size >= 200_000 or count == len(order):
+            for ids in tokenizer.encode_batch(block):
+                yield from _cut(np.asarray(ids, np.int32), ends_line, longest)
+            block, size = [], 0
+
+
+def _interleave(
+    streams: list[Iterator[np.ndarray]],
+    shares: np.ndarray,
+    max_tokens: int | None,
+    tokenizer: Tokenizer,
+    names: tuple[str, ...],
+) -> Documents:
+    """Take the next piece from the part furthest behind its share, until there is enough."""
+    pieces, classes = [], []
+    taken, total = np.zeros(len(streams)), 0
+    while (max_tokens is None or max_tokens - total >= 2) and np.isfinite(taken).any():
+        part = int(np.argmin(taken / shares))
+        piece = next(streams[part], None)
+        if piece is None:
+            taken[part] = np.inf
+            continue
+        if max_tokens is not None:
+            piece = piece[: max_tokens - total - 1]
+        if len(piece):
+            pieces.append(np.append(piece, np.int32(EOS_ID)))
+            classes.append(np.full(len(piece) + 1, part, np.uint8))
+            taken[part] += len(piece) + 1
+            total += len(piece) + 1
     return Documents.from_lists(
         pieces,
         vocab_size=tokenizer.vocab_size,
-        classes=sources,
-        class_names=tuple(texts),
+        classes=classes,
+        class_names=names,
         name="text",
     )
 
