@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 # Set before anything imports torch or engram_lab, and inherited by the processes that tests start.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -24,7 +25,9 @@ import torch  # noqa: E402
 
 torch.set_num_threads(1)
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+if TYPE_CHECKING:
+    from engram_lab.model.config import EngramLMConfig
+    from engram_lab.model.modeling import EngramLM
 
 
 def pytest_unconfigure() -> None:
@@ -45,7 +48,18 @@ def _fixed_seeds() -> None:
     np.random.seed(0)
 
 
-@pytest.fixture(scope="session")
-def repository() -> Path:
-    """The checkout."""
-    return REPOSITORY
+@pytest.fixture
+def tiny_config() -> "EngramLMConfig":
+    """A config of a few thousand parameters with a memory and experts; `replace` or `copy` it."""
+    from engram_lab.model import presets
+
+    return presets.tiny()
+
+
+@pytest.fixture
+def tiny_model(tiny_config: "EngramLMConfig") -> "EngramLM":
+    """A randomly initialised model of that shape, the same weights in every test."""
+    from engram_lab.model.modeling import EngramLM
+    from engram_lab.tokens.compression import VocabCompression
+
+    return EngramLM(tiny_config, VocabCompression.identity(tiny_config.vocab_size)).eval()

@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from jaxtyping import TypeCheckError
 
 import engram_lab
+from engram_lab.memory.gate import context_gate
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGE = REPOSITORY / "engram_lab"
@@ -60,6 +63,11 @@ def test_files_and_functions_stay_short(path: Path) -> None:
 @each_module
 def test_annotations_are_real_so_that_shapes_can_be_checked(path: Path) -> None:
     assert "from __future__ import annotations" not in path.read_text(encoding="utf-8")
+
+
+def test_a_wrong_shape_is_caught_in_tests() -> None:
+    with pytest.raises(TypeCheckError):
+        context_gate(torch.zeros(1, 2, 1, 4), torch.zeros(1, 3, 1, 4))
 
 
 @pytest.mark.parametrize("name", engram_lab.__all__)
