@@ -43,7 +43,7 @@ format: $(STAMP)  ## format, sort imports, strip notebooks
 check: lint test  ## what runs before a merge: format, lint, tests
 
 lab: $(STAMP)  ## open JupyterLab on the quickstart
-	$(PY) -m jupyterlab notebooks/00_quickstart.ipynb
+	$(PY) -m jupyterlab $(if $(filter 0,$(shell id -u)),--allow-root) $(ARGS) notebooks/00_quickstart.ipynb
 
 notebooks: $(STAMP)  ## execute every notebook at scale tiny
 	$(PYTEST) -m notebook $(ARGS)
