@@ -1,4 +1,4 @@
-"""engram_lab: a lab bench for language models with n-gram memory, small expert layers and draft heads.
+"""engram_lab: a lab bench for language models with n-gram memory, experts and draft heads.
 
 Axis names are words and mean the same everywhere, in annotations, einops patterns and prose:
 

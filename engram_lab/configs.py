@@ -1,7 +1,8 @@
 """Configs as JSON, and the fingerprint that names caches, checkpoints and results.
 
-A config is a frozen, keyword-only dataclass, possibly nested. A class that cannot be one (the `transformers` config of
-our models) takes part through two methods: `canonical_dict()` and the classmethod `from_canonical_dict(values)`.
+A config is a frozen, keyword-only dataclass, possibly nested. A class that cannot be one (the
+`transformers` config of our models) takes part through two methods: `canonical_dict()` and the
+classmethod `from_canonical_dict(values)`.
 """
 
 import dataclasses
@@ -110,7 +111,8 @@ def _plain(value: object) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(
-        f"a config holds numbers, strings, None, tuples and other configs; got {type(value).__name__}"
+        f"a config holds numbers, strings, None, tuples and other configs; got "
+        f"{type(value).__name__}"
     )
 
 

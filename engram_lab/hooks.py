@@ -1,8 +1,9 @@
 """See and change any activation: `HookPoint`, `record`, `edit`.
 
-A `HookPoint` is an identity module on a value worth seeing; its dotted module path is its name, for instance
-`blocks.1.engram.hook_gate`. `record` and `edit` take any module path of any model, so they serve models from
-`transformers` as well. Both are built on torch forward hooks and take them away on exit, also after an exception.
+A `HookPoint` is an identity module on a value worth seeing; its dotted module path is its name, for
+instance `blocks.1.engram.hook_gate`. `record` and `edit` take any module path of any model, so they
+serve models from `transformers` as well. Both are built on torch forward hooks and take them away
+on exit, also after an exception.
 """
 
 import difflib
@@ -60,7 +61,8 @@ def record(
         dtype: floating dtype to keep; None keeps the model's.
 
     Yields:
-        Dict from module path to the latest output, detached. A module that returns a tuple gives its first tensor.
+        Dict from module path to the latest output, detached. A module that returns a tuple gives
+        its first tensor.
 
     Raises:
         KeyError: if a pattern fits no module (near matches are listed), or a name is read before a
@@ -122,7 +124,8 @@ def _replacer(name: str, change: Change) -> Callable:
             raise TypeError(f"the edit of {name!r} must return a tensor; got {type(new).__name__}")
         if new.shape != value.shape:
             raise ValueError(
-                f"the edit of {name!r} must keep the shape {tuple(value.shape)}; got {tuple(new.shape)}"
+                f"the edit of {name!r} must keep the shape {tuple(value.shape)}; got "
+                f"{tuple(new.shape)}"
             )
         return (new, *output[1:]) if isinstance(output, tuple) else new
 

@@ -1,7 +1,8 @@
 """Where data, results, checkpoints and figures live.
 
-Shipped files (corpora, tokenizers, published numbers) are read from the checkout, or from the copy inside the wheel.
-Everything that is written goes below `home()`: `$ENGRAM_LAB_HOME`, else the checkout, else a folder of the user.
+Shipped files (corpora, tokenizers, published numbers) are read from the checkout, or from the copy
+inside the wheel. Everything that is written goes below `home()`: `$ENGRAM_LAB_HOME`, else the
+checkout, else a folder of the user.
 """
 
 import os

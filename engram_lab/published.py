@@ -1,7 +1,7 @@
 """The papers' numbers, with the quality grade each of them carries.
 
-Every row names its `source` and its `kind`: exact, digitised, approx, secondary, derived or unverified. A figure draws
-hollow whatever is not exact or digitised.
+Every row names its `source` and its `kind`: exact, digitised, approx, secondary, derived or
+unverified. A figure draws hollow whatever is not exact or digitised.
 """
 
 import difflib

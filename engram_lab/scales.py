@@ -1,7 +1,8 @@
 """Tiny, workshop, full: one switch that changes sizes and no code.
 
-`tiny` takes seconds and serves tests, `workshop` is what notebooks and committed results use on two CPU cores, `full` wants
-one GPU. The switch is the environment variable `ENGRAM_LAB_SCALE`, so notebooks need no edit.
+`tiny` takes seconds and serves tests, `workshop` is what notebooks and committed results use on two
+CPU cores, `full` wants one GPU. The switch is the environment variable `ENGRAM_LAB_SCALE`, so
+notebooks need no edit.
 """
 
 import os

@@ -32,10 +32,12 @@ def attention_bias(
     total: int,
     device: torch.device,
 ) -> Float[Tensor, "rows 1 seq total"] | None:
-    """Scores' bias for the newest `seq` of `total` positions: 0 where a key may be seen, -inf elsewhere.
+    """Bias of the scores: 0 where a key may be seen, -inf elsewhere.
 
-    None stands for plain causal order. Every position may see itself, so that no row of a softmax is empty (the
-    outputs at padding are never read).
+    Rows are the newest `seq` of `total` positions.
+
+    None stands for plain causal order. Every position may see itself, so that no row of a softmax
+    is empty (the outputs at padding are never read).
     """
     if mask is None and document_ids is None and seq == total:
         return None

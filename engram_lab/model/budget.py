@@ -1,4 +1,4 @@
-"""Parameter and FLOP counts, and `allocate`: the same budget, split another way between experts and memory rows."""
+"""Parameter and FLOP counts, and `allocate`: one budget, split between experts and memory rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,8 +17,8 @@ class Budget:
 
     Attributes:
         total: all of them.
-        active: those every token passes through: attention, norms, router, shared and `topk` experts, and the
-            memory's own projections, gains and convolution.
+        active: those every token passes through: attention, norms, router, shared and `topk`
+            experts, and the memory's own projections, gains and convolution.
         experts: routed experts a token does not use.
         table: memory rows (all of them count as sparse).
         vocabulary: token embedding and head, for reference; in none of the others.
@@ -39,13 +39,14 @@ class Budget:
 
     @property
     def allocation_ratio(self) -> float:
-        """Share of the sparse parameters given to experts; 1 is pure MoE. NaN without sparse parameters."""
+        """Share of the sparse parameters given to experts; 1 is pure MoE, NaN without any."""
         return self.experts / self.sparse if self.sparse else float("nan")
 
     def flops_per_token(self, config: EngramLMConfig, seq_len: int) -> float:
-        """Floating-point operations of one forward pass per token; a training step costs three times as many.
+        """FLOPs of one forward pass per token; a training step costs three times as many.
 
-        Two per active parameter and head entry, plus scores and mixing over the mean causal context.
+        Two per active parameter and head entry, plus scores and mixing over the mean causal
+        context.
         """
         head = config.vocab_size * config.hidden_size
         context = (seq_len + 1) / 2
@@ -103,23 +104,26 @@ def budget(config: EngramLMConfig) -> Budget:
 def allocate(base: EngramLMConfig, allocation_ratio: float) -> EngramLMConfig:
     """The budget of `base` as a pure mixture of experts, with its sparse parameters re-split.
 
-    `base.moe` has the experts of ratio 1; `base.engram` is the template of the memory (layers, orders, heads, row
-    width), its row counts are set here. What the memory's projections add to the active parameters and what the
-    smaller router frees is settled with the shared expert's width, so that total (within 0.1 %) and active
-    parameters (within 1 %) stay.
+    `base.moe` has the experts of ratio 1; `base.engram` is the template of the memory (layers,
+    orders, heads, row width), its row counts are set here. What the memory's projections add to the
+    active parameters and what the smaller router frees is settled with the shared expert's width,
+    so that total (within 0.1 %) and active parameters (within 1 %) stay.
 
     Args:
-        allocation_ratio: share of the sparse parameters given to routed experts, in [0, 1]; 1 is pure MoE.
+        allocation_ratio: share of the sparse parameters given to routed experts, in [0, 1]; 1 is
+            pure MoE.
 
     Raises:
-        ValueError: if `base` lacks experts or memory, the ratio lies outside [0, 1], fewer experts than `topk` would
+        ValueError: if `base` lacks experts or memory, the ratio lies outside [0, 1], fewer experts
+        than `topk` would
             remain, or the budget cannot be met at this size.
 
     Source: Engram paper, section 3.1.
     """
     if base.moe is None or base.engram is None:
         raise ValueError(
-            "allocate needs a base with moe (experts at ratio 1) and engram (template of the memory)"
+            "allocate needs a base with moe (experts at ratio 1) and engram (template of the "
+            "memory)"
         )
     if not 0.0 <= allocation_ratio <= 1.0:
         raise ValueError(f"allocation_ratio must lie in [0, 1]; got {allocation_ratio}")
@@ -142,8 +146,8 @@ def allocate(base: EngramLMConfig, allocation_ratio: float) -> EngramLMConfig:
 def spend_on_ffn(config: EngramLMConfig) -> EngramLMConfig:
     """Control: the memory's rows and projections spent on a wider shared expert instead.
 
-    The total stays (within one column of the shared expert); the active parameters grow, which the control is
-    meant to show.
+    The total stays (within one column of the shared expert); the active parameters grow, which the
+    control is meant to show.
     """
     if config.engram is None or config.moe is None:
         raise ValueError(
@@ -159,12 +163,13 @@ def _minimal(engram: EngramConfig) -> EngramConfig:
 
 
 def _widen_shared(config: EngramLMConfig, parameters: int) -> EngramLMConfig:
-    """Change the shared expert's width so that about `parameters` are added (or removed, when negative)."""
+    """Change the shared expert's width by about `parameters` (fewer when negative)."""
     moe_layers = sum(config.has_experts(layer) for layer in range(config.num_hidden_layers))
     width = config.moe.shared_width + round(parameters / (3 * config.hidden_size * moe_layers))
     if width < 0:
         raise ValueError(
-            f"the memory's projections need {-parameters} active parameters, the shared expert has only width "
+            f"the memory's projections need {-parameters} active parameters, the shared expert has "
+            f"only width "
             f"{config.moe.shared_width}. Widen MoEConfig.shared_width or narrow n_embed_per_ngram."
         )
     return config.replace(moe=replace(config.moe, shared_width=width))
@@ -175,14 +180,18 @@ def _match_active(config: EngramLMConfig, active: int) -> EngramLMConfig:
     miss = abs(budget(matched).active / active - 1)
     if miss > ACTIVE_TOLERANCE:
         raise ValueError(
-            f"active parameters must stay within {ACTIVE_TOLERANCE:.0%} of {active}; the shared expert's steps are "
+            f"active parameters must stay within {ACTIVE_TOLERANCE:.0%} of {active}; the shared "
+            f"expert's steps are "
             f"too coarse here ({miss:.2%} off). Use a wider model or fewer layers with experts."
         )
     return matched
 
 
 def _match_total(config: EngramLMConfig, template: EngramConfig, target: Budget) -> EngramLMConfig:
-    """Set the rows so that the total meets the target; primes overshoot, so sizes are searched downwards."""
+    """Set the rows so that the total meets the target.
+
+    Primes overshoot the sizes they start from, so the largest sizes that fit are searched.
+    """
     left = target.total - (budget(config).total - budget(config).table)
     orders = template.max_ngram_size - 1
     columns = orders * template.n_head_per_ngram * len(template.layer_ids)
@@ -202,7 +211,8 @@ def _match_total(config: EngramLMConfig, template: EngramConfig, target: Budget)
     miss = abs(budget(found).total / target.total - 1)
     if miss > TOTAL_TOLERANCE:
         raise ValueError(
-            f"the total must stay within {TOTAL_TOLERANCE:.1%} of {target.total}; tables of {sizes} rows miss it by "
+            f"the total must stay within {TOTAL_TOLERANCE:.1%} of {target.total}; tables of "
+            f"{sizes} rows miss it by "
             f"{miss:.2%}. Use more sparse parameters or narrower rows."
         )
     return found

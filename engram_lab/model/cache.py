@@ -1,4 +1,4 @@
-"""What decoding remembers: keys and values, the memory's history, and document ids, one per call."""
+"""What decoding remembers: keys and values, the memory's history, and document ids."""
 
 import torch
 from jaxtyping import Int, Int64
@@ -12,7 +12,8 @@ from engram_lab.model.config import EngramLMConfig
 class EngramCache(DynamicCache):
     """A `DynamicCache` whose crop, reorder, repeat and select also reach the memory's state.
 
-    The history belongs to the call, never to the model, so two generations on one model cannot meet.
+    The history belongs to the call, never to the model, so two generations on one model cannot
+    meet.
 
     Attributes:
         memory: history of canonical ids and convolution tails; None for a model without memory.
@@ -36,7 +37,8 @@ class EngramCache(DynamicCache):
         if past and (self.document_ids is None) != (document_ids is None):
             raise ValueError(
                 "document_ids must be given for every chunk of a cached sequence or for none; "
-                f"the {past} cached positions have {'none' if self.document_ids is None else 'some'}"
+                f"the {past} cached positions have "
+                f"{'none' if self.document_ids is None else 'some'}"
             )
         if document_ids is not None:
             earlier = [] if self.document_ids is None else [self.document_ids]
@@ -44,7 +46,7 @@ class EngramCache(DynamicCache):
         return self.document_ids
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last `-tokens_to_remove` positions (`transformers` passes a negative count)."""
+        """Forget the last positions: `tokens_to_remove` is their negative count."""
         super().crop(tokens_to_remove)
         if tokens_to_remove == 0:
             return

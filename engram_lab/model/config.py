@@ -16,7 +16,7 @@ SCORES = ("softmax", "sigmoid", "sqrtsoftplus")
 
 @dataclass(frozen=True, kw_only=True)
 class MoEConfig:
-    """Shape of the expert layers: one shared expert beside `n_routed_experts`, `topk` of which see a token.
+    """Shape of the expert layers: a shared expert, and routed ones of which `topk` see a token.
 
     Attributes:
         n_routed_experts: experts the router chooses from.
@@ -26,10 +26,12 @@ class MoEConfig:
         score: function from router logits to scores.
         norm_topk: whether the chosen scores are divided by their sum.
         route_scale: factor on the routing weights.
-        bias_update_rate: step of the loss-free balancing bias after each optimiser step; 0 switches it off.
+        bias_update_rate: step of the loss-free balancing bias after each optimiser step; 0 switches
+            it off.
         sequence_loss: coefficient of the sequence-wise balance loss; 0 switches it off.
         first_dense_layers: blocks at the bottom with a dense feed-forward instead.
-        clamp: limit on the expert's inner values before the product (V4.1 uses 10); None for no limit.
+        clamp: limit on the expert's inner values before the product (V4.1 uses 10); None for no
+            limit.
 
     Source: DeepSeekMoE; DeepSeek-V4.1-Flash inference/model.py; arXiv:2408.15664 (bias balancing).
     """
@@ -53,7 +55,8 @@ class MoEConfig:
             )
         if self.topk < 1 or self.n_routed_experts < self.topk:
             raise ValueError(
-                f"MoEConfig.topk must lie in 1..n_routed_experts ({self.n_routed_experts}); got {self.topk}. "
+                f"MoEConfig.topk must lie in 1..n_routed_experts ({self.n_routed_experts}); got "
+                f"{self.topk}. "
                 "Lower topk or keep more experts."
             )
         for name in (
@@ -74,15 +77,26 @@ class MoEConfig:
 
 # What `transformers` itself writes into config.json or hands to a config beside our own fields.
 _FOREIGN_KEYS = frozenset(
-    "model_type torch_dtype name_or_path _name_or_path num_labels output_attentions attn_implementation auto_map "
-    "experts_implementation quantization_config".split()
+    {
+        "_name_or_path",
+        "attn_implementation",
+        "auto_map",
+        "experts_implementation",
+        "model_type",
+        "name_or_path",
+        "num_labels",
+        "output_attentions",
+        "quantization_config",
+        "torch_dtype",
+    }
 )
 
 
-@no_type_check  # a `transformers` config checks its own fields; a second checker breaks its keyword handling
+# `transformers` checks the fields itself; a second checker would break its keyword handling
+@no_type_check
 @strict
 class EngramLMConfig(PreTrainedConfig):
-    """Shape of an `EngramLM`: a pre-norm decoder whose blocks may read a memory and may hold experts.
+    """Shape of an `EngramLM`: a pre-norm decoder whose blocks may read a memory or hold experts.
 
     Attributes:
         vocab_size: tokenizer ids, added tokens included.
@@ -94,13 +108,13 @@ class EngramLMConfig(PreTrainedConfig):
         max_position_embeddings: longest context.
         rope_theta: base of the rotary frequencies.
         rms_norm_eps: epsilon of every RMSNorm outside the memory.
-        initializer_range: standard deviation of the initial weights; matrices that write into the residual
-            stream are scaled down by sqrt(2 * num_hidden_layers).
+        initializer_range: standard deviation of the initial weights; matrices that write into the
+            residual stream are scaled down by sqrt(2 * num_hidden_layers).
         engram: the memory, or None.
         moe: the expert layers, or None for dense blocks.
         hc_mult: residual branches; this model has 1.
-        canonical_vocab_size: ids after vocabulary compression; None when ids are hashed raw. This and the next
-            three are filled in from the token map when a model is built with one.
+        canonical_vocab_size: ids after vocabulary compression; None when ids are hashed raw. This
+            and the next three are filled in from the token map when a model is built with one.
         canonical_pad_id: image of `pad_token_id`, the fill of missing history.
         canonical_eos_id: image of `eos_token_id`, where `reset="eos"` cuts.
         token_map_sha256: checksum of the token map that trained the memory; compared on load.
@@ -158,7 +172,8 @@ class EngramLMConfig(PreTrainedConfig):
         if self.hidden_size % (2 * self.num_attention_heads):
             raise ValueError(
                 "EngramLMConfig.hidden_size must be a multiple of twice num_attention_heads "
-                f"({self.num_attention_heads}), since rotary positions turn pairs; got {self.hidden_size}"
+                f"({self.num_attention_heads}), since rotary positions turn pairs; got "
+                f"{self.hidden_size}"
             )
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
@@ -188,7 +203,7 @@ class EngramLMConfig(PreTrainedConfig):
 
     @property
     def fill_id(self) -> int:
-        """Hashed id that stands for missing history: the image of the pad token, or of eos (`fill="eos"`)."""
+        """Hashed id that stands for missing history: the image of pad, or of eos (`fill="eos"`)."""
         if self.engram is not None and self.engram.fill == "eos":
             return self.hashed_eos_id
         return (
@@ -211,7 +226,7 @@ class EngramLMConfig(PreTrainedConfig):
         return EngramLMConfig(**{**self._own_fields(), **changes})
 
     def canonical_dict(self) -> dict[str, Any]:
-        """The fields that define the model, without what `transformers` adds; the base of the fingerprint."""
+        """The fields that define the model, without what `transformers` adds."""
         return self._own_fields()
 
     @classmethod

@@ -74,7 +74,8 @@ class Attention(nn.Module):
 
         Args:
             rotary: cosine and sine of `rotary_angles` for these positions.
-            bias: added to the scores, 0 where a key may be seen and -inf where not; None for plain causal order.
+            bias: added to the scores, 0 where a key may be seen and -inf where not; None for plain
+                causal order.
             cache: keys and values of earlier positions, extended in place.
         """
         heads = rearrange(

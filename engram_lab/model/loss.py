@@ -13,7 +13,8 @@ def shifted_labels(
 ) -> Int64[Tensor, "batch seq"]:
     """What each position has to predict: the next label, or -100 where there is none.
 
-    The last position of a row and of a document has nothing to predict: the next document is not its continuation.
+    The last position of a row and of a document has nothing to predict: the next document is not
+    its continuation.
     """
     shifted = torch.full_like(labels, IGNORED_LABEL)
     shifted[:, :-1] = labels[:, 1:]
@@ -33,15 +34,16 @@ def next_token_loss(
 
     Args:
         labels: unshifted, like the input ids; -100 where no loss is wanted.
-        divisor: number of labelled tokens over all micro-batches of a step, so that accumulated gradients equal
-            those of one large batch.
+        divisor: number of labelled tokens over all micro-batches of a step, so that accumulated
+            gradients equal those of one large batch.
 
     Raises:
         ValueError: if logits were kept for the last positions only.
     """
     if logits.shape[1] != labels.shape[1]:
         raise ValueError(
-            f"labels need logits at all {labels.shape[1]} positions; got {logits.shape[1]}. Leave logits_to_keep at 0."
+            f"labels need logits at all {labels.shape[1]} positions; got {logits.shape[1]}. Leave "
+            f"logits_to_keep at 0."
         )
     targets = shifted_labels(labels, document_ids).flatten()
     reduction = "mean" if divisor is None else "sum"

@@ -1,10 +1,11 @@
 """`EngramLM`: a decoder whose blocks may read an n-gram memory and may hold experts.
 
 What is unusual about it, beside an ordinary pre-norm transformer:
-- the memory's update is added to the residual stream before attention, and needs token ids, not embeddings;
-- ids are compressed once for the whole model, and each memory layer hashes them with its own constants;
-- packed documents see each other neither in attention nor in the n-grams nor in the convolution;
-- hash constants and the token map are buffers of the checkpoint, compared with the rule on load.
+- the memory's update is added to the residual stream before attention, and needs token ids, not
+embeddings; - ids are compressed once for the whole model, and each memory layer hashes them with
+its own constants; - packed documents see each other neither in attention nor in the n-grams nor in
+the convolution; - hash constants and the token map are buffers of the checkpoint, compared with the
+rule on load.
 """
 
 from dataclasses import dataclass
@@ -30,9 +31,10 @@ from engram_lab.model.attention_mask import attention_bias, check_padding_mask
 from engram_lab.model.block import Block, Stream
 from engram_lab.model.cache import EngramCache
 from engram_lab.model.config import EngramLMConfig
-from engram_lab.model.layers import Attention, RMSNorm, SwiGLU, rotary_angles
+from engram_lab.model.initialise import initialise
+from engram_lab.model.layers import RMSNorm, rotary_angles
 from engram_lab.model.loss import next_token_loss
-from engram_lab.model.moe import Experts, Router
+from engram_lab.model.moe import Router
 from engram_lab.model.vocabulary import with_compression
 from engram_lab.tokens.compression import VocabCompression
 
@@ -43,7 +45,8 @@ class EngramLMOutput(CausalLMOutputWithPast):
 
     Attributes:
         loss: mean cross-entropy in nats over the labelled tokens, without any balance loss.
-        balance_loss: sequence balance loss times its coefficient, summed over blocks; None when off.
+        balance_loss: sequence balance loss times its coefficient, summed over blocks; None when
+            off.
     """
 
     balance_loss: torch.FloatTensor | None = None
@@ -54,8 +57,8 @@ class EngramLM(PreTrainedModel, GenerationMixin):
 
     Args:
         config: shape of the model; copied, never changed.
-        compression: token map of the tokenizer, needed when `config.engram.compress` is on and the config does
-            not carry the map's constants yet (a loaded config does).
+        compression: token map of the tokenizer, needed when `config.engram.compress` is on and the
+            config does not carry the map's constants yet (a loaded config does).
 
     Raises:
         ValueError: if a map is needed and missing, or does not fit `config.vocab_size`.
@@ -118,15 +121,18 @@ class EngramLM(PreTrainedModel, GenerationMixin):
             attention_mask: 0 at padding; one entry per cached and new position.
             position_ids: positions for the rotary angles; counted on from the cache by default.
             cache: an `EngramCache`, extended in place.
-            labels: like `input_ids`; shifted inside; -100 and the first token of a packed document are left out.
+            labels: like `input_ids`; shifted inside; -100 and the first token of a packed document
+                are left out.
             document_ids: one number per packed document; documents never see each other.
             use_cache: whether to return a cache (made where none is given).
             logits_to_keep: 0 for all positions, else the last so many.
-            num_items_in_batch: divide the summed loss by this instead of by the labelled tokens here.
+            num_items_in_batch: divide the summed loss by this instead of by the labelled tokens
+                here.
 
         Raises:
             ValueError: on ids outside the vocabulary, a mask of the wrong shape or no ids at all.
-            TypeError: on a cache that cannot hold the memory's history, or an argument that is not known.
+            TypeError: on a cache that cannot hold the memory's history, or an argument that is not
+            known.
         """
         self._check_inputs(input_ids, cache, kwargs)
         if use_cache and cache is None:
@@ -172,7 +178,8 @@ class EngramLM(PreTrainedModel, GenerationMixin):
             if found != stated:
                 raise ValueError(
                     f"the checkpoint's token map has SHA-256 {found}, its config says {stated}; "
-                    "every n-gram would read another row. Use the tokenizer the memory was trained with."
+                    "every n-gram would read another row. Use the tokenizer the memory was trained "
+                    "with."
                 )
 
     @classmethod
@@ -180,7 +187,8 @@ class EngramLM(PreTrainedModel, GenerationMixin):
         """Load a saved model and check that its memory is the one its config describes.
 
         Raises:
-            ValueError: if memory weights are missing from the checkpoint or its constants do not fit.
+            ValueError: if memory weights are missing from the checkpoint or its constants do not
+            fit.
         """
         wanted = kwargs.pop("output_loading_info", False)
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
@@ -189,7 +197,8 @@ class EngramLM(PreTrainedModel, GenerationMixin):
         )
         if missing:
             raise ValueError(
-                f"the checkpoint has no weights for the memory its config asks for ({len(missing)} missing, "
+                f"the checkpoint has no weights for the memory its config asks for ({len(missing)} "
+                f"missing, "
                 f"first {missing[0]}). Set engram=None in the config to load it without memory."
             )
         model.check_constants()
@@ -226,11 +235,13 @@ class EngramLM(PreTrainedModel, GenerationMixin):
             raise TypeError(f"EngramLM.forward does not know {', '.join(given)}")
         if input_ids is None:
             raise ValueError(
-                "EngramLM needs input_ids: the memory is addressed by token ids, embeddings do not do"
+                "EngramLM needs input_ids: the memory is addressed by token ids, embeddings do not "
+                "do"
             )
         if cache is not None and not isinstance(cache, EngramCache):
             raise TypeError(
-                f"EngramLM needs an EngramCache, which also keeps the memory's history; got {type(cache).__name__}. "
+                f"EngramLM needs an EngramCache, which also keeps the memory's history; got "
+                f"{type(cache).__name__}. "
                 "Pass use_cache=True and take the cache of the output."
             )
         if input_ids.numel() == 0:
@@ -240,8 +251,10 @@ class EngramLM(PreTrainedModel, GenerationMixin):
         low, high = input_ids.aminmax() if input_ids.device.type == "cpu" else (0, 0)
         if low < 0 or high >= self.config.vocab_size:
             raise ValueError(
-                f"input_ids must lie in 0..{self.config.vocab_size - 1} (vocab_size={self.config.vocab_size}); "
-                f"got {int(low)}..{int(high)}. Encode the text with the tokenizer this model was trained with."
+                f"input_ids must lie in 0..{self.config.vocab_size - 1} "
+                f"(vocab_size={self.config.vocab_size}); "
+                f"got {int(low)}..{int(high)}. Encode the text with the tokenizer this model was "
+                f"trained with."
             )
         past = cache.get_seq_length() if cache is not None else 0
         if past + input_ids.shape[1] > self.config.max_position_embeddings:
@@ -251,29 +264,7 @@ class EngramLM(PreTrainedModel, GenerationMixin):
             )
 
     def _init_weights(self, module: nn.Module) -> None:
-        std = self.config.initializer_range
-        narrow = (
-            std / (2 * self.config.num_hidden_layers) ** 0.5
-        )  # matrices that write into the stream
-        if isinstance(module, Engram):
-            module.reset_parameters()
-        elif isinstance(module, Router):
-            nn.init.normal_(module.weight, std=std)
-            nn.init.zeros_(module.bias)
-            nn.init.zeros_(module.load)
-        elif isinstance(module, Experts):
-            nn.init.normal_(module.gate_up, std=std)
-            nn.init.normal_(module.down, std=narrow)
-        elif isinstance(module, Attention):
-            nn.init.normal_(module.out.weight, std=narrow)
-        elif isinstance(module, SwiGLU):
-            nn.init.normal_(module.down.weight, std=narrow)
-        elif isinstance(module, RMSNorm):
-            nn.init.ones_(module.weight)
-        elif isinstance(module, nn.Embedding):
-            nn.init.normal_(module.weight, std=std)
-        elif isinstance(module, nn.Linear):
-            nn.init.normal_(module.weight, std=std)
+        initialise(module, self.config)
 
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
@@ -293,7 +284,7 @@ class EngramLM(PreTrainedModel, GenerationMixin):
 
 # What `transformers` hands to every model's forward; no meaning here.
 _IGNORED = frozenset(
-    "return_dict output_attentions next_sequence_length is_first_iteration logits_to_keep".split()
+    {"return_dict", "output_attentions", "next_sequence_length", "is_first_iteration"}
 )
 
 

@@ -31,8 +31,9 @@ def sequence_balance_loss(
 ) -> Float[Tensor, ""]:
     """Mean over sequences of sum_i f_i P_i; 1 for uniform routing, larger when routing collapses.
 
-    f_i is expert i's share of the routed tokens times the expert count, P_i its mean normalised score.
-    Masked positions count for nothing. Source: DeepSeek-V3 (arXiv:2412.19437), complementary sequence-wise loss.
+    f_i is expert i's share of the routed tokens times the expert count, P_i its mean normalised
+    score. Masked positions count for nothing. Source: DeepSeek-V3 (arXiv:2412.19437), complementary
+    sequence-wise loss.
     """
     count, topk = scores.shape[-1], chosen.shape[-1]
     share = scores / scores.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny)
@@ -73,7 +74,7 @@ class Router(nn.Module):
 
     @torch.no_grad()
     def update_balance(self) -> None:
-        """Move the bias towards even load by one step and forget the load counted since the last step.
+        """Move the bias one step towards even load, and forget the load counted so far.
 
         Source: arXiv:2408.15664: bias_i += rate * sign(mean load - load_i).
         """
@@ -84,7 +85,7 @@ class Router(nn.Module):
 
 
 class _Dispatch(torch.autograd.Function):
-    """Copies each token's row to its places in expert order; the gradient gathers them back without scatter."""
+    """Copies each token's row to its places in expert order; its gradient gathers them back."""
 
     @staticmethod
     def forward(ctx, hidden: Tensor, source: Tensor, place: Tensor) -> Tensor:
@@ -167,7 +168,7 @@ class MoE(nn.Module):
         hidden: Float[Tensor, "batch seq hidden"],
         mask: Bool[Tensor, "batch seq"] | None = None,
     ) -> tuple[Float[Tensor, "batch seq hidden"], Float[Tensor, ""] | None]:
-        """Update for the residual stream, and the balance loss times its coefficient (None when off).
+        """Update for the residual stream, and the weighted balance loss (None when off).
 
         Args:
             mask: False at padding, which is left out of load and balance loss.

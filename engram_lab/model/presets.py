@@ -1,7 +1,7 @@
 """Ready sizes: `tiny()` for tests, `workshop()` for two CPU cores, `full()` for one GPU.
 
-Each is a hybrid template: experts as they are at allocation ratio 1, beside the memory that `budget.allocate` fills.
-A variant is `config.replace(...)`.
+Each is a hybrid template: experts as they are at allocation ratio 1, beside the memory that
+`budget.allocate` fills. A variant is `config.replace(...)`.
 """
 
 from engram_lab.memory.config import EngramConfig

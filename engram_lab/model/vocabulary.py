@@ -17,13 +17,16 @@ def with_compression(
     if compression is None:
         if config.canonical_vocab_size is None:
             raise ValueError(
-                "EngramConfig.compress is on, so EngramLM needs compression=VocabCompression.from_tokenizer(...) "
-                "(or VocabCompression.identity(vocab_size)); got None. Set compress=False to hash raw ids."
+                "EngramConfig.compress is on, so EngramLM needs "
+                "compression=VocabCompression.from_tokenizer(...) "
+                "(or VocabCompression.identity(vocab_size)); got None. Set compress=False to hash "
+                "raw ids."
             )
         return config.replace()
     if compression.vocab_size != config.vocab_size:
         raise ValueError(
-            f"the token map must cover vocab_size={config.vocab_size} ids; got {compression.vocab_size}. "
+            f"the token map must cover vocab_size={config.vocab_size} ids; got "
+            f"{compression.vocab_size}. "
             "Use the tokenizer of this model, added tokens included."
         )
     found = {
@@ -34,7 +37,8 @@ def with_compression(
     }
     if config.token_map_sha256 not in (None, found["token_map_sha256"]):
         raise ValueError(
-            f"the token map has SHA-256 {found['token_map_sha256']}, the config says {config.token_map_sha256}; "
+            f"the token map has SHA-256 {found['token_map_sha256']}, the config says "
+            f"{config.token_map_sha256}; "
             "every n-gram would read another row. Use the tokenizer the memory was trained with."
         )
     return config.replace(**found)

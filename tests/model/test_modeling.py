@@ -232,8 +232,8 @@ def test_micro_batches_with_a_common_divisor_sum_to_the_loss_of_one_batch():
     predicted = (labels[:, 1:] != -100).sum()
     whole = model(tokens, labels=labels).loss
     parts = [
-        model(t, labels=l, num_items_in_batch=predicted).loss
-        for t, l in zip(tokens.split(1), labels.split(1))
+        model(part, labels=wanted, num_items_in_batch=predicted).loss
+        for part, wanted in zip(tokens.split(1), labels.split(1), strict=True)
     ]
     torch.testing.assert_close(sum(parts), whole)
 
@@ -306,14 +306,8 @@ def test_every_hook_point_can_change_the_logits():
             model(tokens)
         if not seen[name].is_floating_point():
             continue
-        with edit(
-            model,
-            {
-                name: lambda value: (
-                    torch.zeros_like(value) if "probs" not in name else value.flip(-1)
-                )
-            },
-        ):
+        change = (lambda value: value.flip(-1)) if "probs" in name else torch.zeros_like
+        with edit(model, {name: change}):
             assert not torch.allclose(model(tokens).logits, plain), name
 
 

@@ -1,4 +1,5 @@
-"""The expert layer: golden router, grouped products against a plain loop, and honest balance losses."""
+"""The expert layer: golden router, grouped products against a plain loop, and honest balance
+losses."""
 
 import json
 from pathlib import Path
