@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml requirements.lock scripts/setup_env.sh
 env: $(STAMP)  ## make .venv and install everything into it (once)
 
 demo: $(STAMP)  ## run the quickstart notebook with its real training runs; prints verdicts, writes build/demo
-	ENGRAM_LAB_HOME=$(CURDIR)/build/demo \
+	ENGRAM_LAB_HOME="$(CURDIR)/build/demo" \
 	$(PY) scripts/run_notebook.py --output build/demo notebooks/00_quickstart.ipynb
 
 test: $(STAMP)  ## every test but the slow ones, two at a time
