@@ -51,3 +51,12 @@ def attention_bias(
     allowed = allowed | (keys == queries[:, None])
     bias = torch.zeros(allowed.shape, device=device).masked_fill_(~allowed, -torch.inf)
     return bias[:, None]
+
+
+def several_documents(
+    document_ids: Int64[Tensor, "batch seq"] | None,
+) -> Int64[Tensor, "batch seq"] | None:
+    """The document ids; None where each row holds one document, since causal order is faster."""
+    if document_ids is None or bool((document_ids == document_ids[:, :1]).all()):
+        return None
+    return document_ids

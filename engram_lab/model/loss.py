@@ -26,8 +26,8 @@ def shifted_labels(
 def next_token_loss(
     logits: Float[Tensor, "batch kept vocab"],
     labels: Int64[Tensor, "batch seq"],
-    *,
     document_ids: Int64[Tensor, "batch seq"] | None = None,
+    *,
     divisor: int | Tensor | None = None,
 ) -> Float[Tensor, ""]:
     """Mean cross-entropy in nats over labelled tokens; sum over `divisor` where one is given.

@@ -27,7 +27,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from engram_lab.hooks import HookPoint
 from engram_lab.memory.engram import Engram
 from engram_lab.memory.history import MemoryContext
-from engram_lab.model.attention_mask import attention_bias, check_padding_mask
+from engram_lab.model.attention_mask import attention_bias, check_padding_mask, several_documents
 from engram_lab.model.block import Block, Stream
 from engram_lab.model.cache import EngramCache
 from engram_lab.model.config import EngramLMConfig
@@ -126,37 +126,29 @@ class EngramLM(PreTrainedModel, GenerationMixin):
             document_ids: one number per packed document; documents never see each other.
             use_cache: whether to return a cache (made where none is given).
             logits_to_keep: 0 for all positions, else the last so many.
-            num_items_in_batch: divide the summed loss by this instead of by the labelled tokens
-                here.
+            num_items_in_batch: divisor of the summed loss, in place of the labelled tokens here.
 
         Raises:
             ValueError: on ids outside the vocabulary, a mask of the wrong shape or no ids at all.
-            TypeError: on a cache that cannot hold the memory's history, or an argument that is not
-            known.
+            TypeError: on a cache without the memory's history, or an unknown argument.
         """
         self._check_inputs(input_ids, cache, kwargs)
         if use_cache and cache is None:
             cache = EngramCache(self.config)
+        if cache is None:
+            document_ids = several_documents(document_ids)
         stream = self._stream(input_ids, attention_mask, position_ids, document_ids, cache)
-        hidden = self.hook_embed(self.embed_tokens(input_ids))
-        states, balance = [hidden], []
-        for block in self.blocks:
-            hidden, block_balance = block(hidden, stream)
-            states.append(hidden)
-            balance += [block_balance] if block_balance is not None else []
-        hidden = self.norm(hidden)
-        logits = self.lm_head(hidden[:, -logits_to_keep:] if logits_to_keep else hidden)
+        states, balance = self._run_blocks(input_ids, stream)
+        logits = self.lm_head(states[-1][:, -logits_to_keep:] if logits_to_keep else states[-1])
         loss = None
         if labels is not None:
-            loss = next_token_loss(
-                logits, labels, document_ids=document_ids, divisor=num_items_in_batch
-            )
+            loss = next_token_loss(logits, labels, document_ids, divisor=num_items_in_batch)
         return EngramLMOutput(
             loss=loss,
             logits=logits,
             cache=cache,
-            hidden_states=tuple(states[:-1]) + (hidden,) if output_hidden_states else None,
-            balance_loss=sum(balance) if balance else None,
+            hidden_states=states if output_hidden_states else None,
+            balance_loss=balance,
         )
 
     def update_balance(self) -> None:
@@ -203,6 +195,19 @@ class EngramLM(PreTrainedModel, GenerationMixin):
             )
         model.check_constants()
         return (model, info) if wanted else model
+
+    def _run_blocks(
+        self, input_ids: Tensor, stream: Stream
+    ) -> tuple[tuple[Tensor, ...], Tensor | None]:
+        """Stream before each block and normalised at the end; summed balance loss."""
+        hidden = self.hook_embed(self.embed_tokens(input_ids))
+        states, balance = [], None
+        for block in self.blocks:
+            states.append(hidden)
+            hidden, block_balance = block(hidden, stream)
+            if block_balance is not None:
+                balance = block_balance if balance is None else balance + block_balance
+        return (*states, self.norm(hidden)), balance
 
     def _stream(
         self,
