@@ -111,7 +111,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next((source / "dist").glob("*.whl"))
 
 
-@pytest.mark.slow
 def test_the_wheel_carries_the_published_numbers_the_tokenizers_and_the_licence(
     wheel: Path,
 ) -> None:
@@ -125,7 +124,6 @@ def test_the_wheel_carries_the_published_numbers_the_tokenizers_and_the_licence(
     assert not [name for name in names if name.startswith(("tests/", "data/", "benchmarks/"))]
 
 
-@pytest.mark.slow
 def test_an_installed_wheel_finds_its_published_numbers(wheel: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
     child = (
