@@ -3,11 +3,14 @@
 import json
 import shutil
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from safetensors import SafetensorError
+from transformers.utils import logging
 
 from engram_lab.configs import to_json
 from engram_lab.model.modeling import EngramLM
@@ -26,7 +29,8 @@ def save_finished(folder: Path, run: Any, steps_folder: Path) -> None:
     """
     with whole_folder(folder) as partial:
         try:
-            run.model.save_pretrained(partial)
+            with _without_bars():
+                run.model.save_pretrained(partial)
         except SafetensorError as error:
             raise OSError(f"model {folder} could not be written: {error}") from error
         run.history.to_csv(partial / HISTORY, index=False)
@@ -48,9 +52,11 @@ def load_finished(
         return None
     try:
         record = json.loads((folder / RUN).read_text(encoding="utf-8"))
-        history = pd.read_csv(folder / HISTORY, float_precision="round_trip")
+        # numbers are parsed one by one: pandas' fast parser may be off by the last bit
+        history = pd.read_csv(folder / HISTORY, dtype=str).astype(float)
+        history = history.astype({"step": int, "tokens": int})
         config, seconds = record["config"], record["seconds"]
-    except (OSError, KeyError, json.JSONDecodeError) as error:
+    except (OSError, KeyError, ValueError) as error:
         return _damaged(folder, error)
     if config != json.loads(to_json(run_config)):
         raise ValueError(
@@ -58,9 +64,22 @@ def load_finished(
             "Delete the folder to train again."
         )
     try:
-        return EngramLM.from_pretrained(folder), history, seconds
+        with _without_bars():
+            return EngramLM.from_pretrained(folder), history, seconds
     except (OSError, SafetensorError) as error:
         return _damaged(folder, error)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Files are written and read without the bars of `transformers`."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _damaged(folder: Path, error: Exception) -> None:

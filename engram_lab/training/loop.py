@@ -17,6 +17,8 @@ from engram_lab.training.gradients import average_over_processes, clip_gradients
 from engram_lab.training.objective import Objective
 from engram_lab.training.optimizers import build_optimizers, parameter_groups
 
+Row = dict[str, Any]  # one logged update: numbers by name, tensors until they are looked at
+
 
 class NonFiniteLoss(FloatingPointError):
     """Loss or gradient became infinite or not a number; training stopped there.
@@ -25,7 +27,7 @@ class NonFiniteLoss(FloatingPointError):
         history: what was logged up to that step.
     """
 
-    def __init__(self, message: str, history: list[dict[str, float]]):
+    def __init__(self, message: str, history: list[Row]):
         super().__init__(message)
         self.history = history
 
@@ -63,8 +65,8 @@ class Loop:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizers = build_optimizers(model, train)
         self.step, self.tokens, self.seconds = 0, 0, 0.0
-        self.history: list[dict[str, float]] = []
-        self._pending: list[dict[str, Any]] = []
+        self.history: list[Row] = []
+        self._pending: list[Row] = []
         self._folder: Path | None = None
 
     def run(self, *, progress: bool = True, folder: Path | None = None) -> bool:
@@ -105,7 +107,7 @@ class Loop:
             self.optimizers.zero_grad()
             self.model.eval()
 
-    def _update(self) -> dict[str, Any]:
+    def _update(self) -> Row:
         """One update; what it returns is read later, so that the device need not be waited for."""
         factor = rate_factor(self.train, self.step, self.steps)
         self.optimizers.set_rate_factor(factor)
@@ -162,7 +164,7 @@ class Loop:
             if not math.isfinite(row["loss_nats"] + row["grad_norm"]):
                 raise NonFiniteLoss(self._explain(row), self.history)
 
-    def _explain(self, row: dict[str, float]) -> str:
+    def _explain(self, row: Row) -> str:
         good = checkpoints.checkpoint_paths(self._folder) if self._folder else []
         kept = f"The last good checkpoint is {good[-1]}." if good else "No checkpoint was written."
         return (

@@ -1,7 +1,7 @@
 """What is learned: the next token of packed documents, in parts that add up to one batch."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -27,6 +27,7 @@ class Share:
     rows: int
 
 
+@runtime_checkable
 class Objective(Protocol):
     """What the loop trains for; another kind of model brings another one."""
 
