@@ -38,9 +38,20 @@ def to_json(config: object, *, indent: int | None = 2) -> str:
 
 
 def fingerprint(config: object) -> str:
-    """First 12 hex digits of the SHA-256 of the canonical JSON; equal configs, equal names."""
-    text = json.dumps(to_dict(config), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    """First 12 hex digits of the SHA-256 of what a config says beyond the defaults of its class.
+
+    Equal configs have equal names, and a field added later (with a default that means "as before")
+    leaves the names of stored results alone. Whoever loads by name also asks `same_config`, which
+    notices a default that changed.
+    """
+    said = _plain(config, skip_defaults=True)
+    text = json.dumps(said, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def same_config(stored: Mapping[str, Any], config: object) -> bool:
+    """Whether a stored plain dict says what `config` says, in every key that both know."""
+    return _agree(stored, to_dict(config))
 
 
 def from_json(cls: type[Config], text: str) -> Config:
@@ -99,21 +110,41 @@ def check_keys(owner: str, values: Mapping[str, Any], known: Iterable[str]) -> N
             raise ValueError(f"{owner} has no key {key!r}{hint}. Known keys: {', '.join(known)}")
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object, *, skip_defaults: bool = False) -> Any:
     if hasattr(value, "canonical_dict"):
-        return _plain(value.canonical_dict())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value) if f.init}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
+        items, defaults = value.canonical_dict(), value.canonical_defaults()
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [field for field in dataclasses.fields(value) if field.init]
+        items = {field.name: getattr(value, field.name) for field in fields}
+        defaults = {field.name: _default(field) for field in fields}
+    elif isinstance(value, Mapping):
+        return {str(key): _plain(item, skip_defaults=skip_defaults) for key, item in value.items()}
+    elif isinstance(value, (list, tuple)):
+        return [_plain(item, skip_defaults=skip_defaults) for item in value]
+    elif value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise TypeError(
-        f"a config holds numbers, strings, None, tuples and other configs; got "
-        f"{type(value).__name__}"
-    )
+    else:
+        raise TypeError(
+            "a config holds numbers, strings, None, tuples and other configs; "
+            f"got {type(value).__name__}"
+        )
+    return {
+        key: _plain(item, skip_defaults=skip_defaults)
+        for key, item in items.items()
+        if not (skip_defaults and key in defaults and item == defaults[key])
+    }
+
+
+def _default(field: dataclasses.Field) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default  # MISSING where there is none, which equals no value
+
+
+def _agree(stored: Any, wanted: Any) -> bool:
+    if isinstance(stored, Mapping) and isinstance(wanted, Mapping):
+        return all(_agree(stored[key], wanted[key]) for key in stored.keys() & wanted.keys())
+    return stored == wanted
 
 
 def _restore(hint: Any, value: Any) -> Any:

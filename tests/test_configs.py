@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engram_lab.configs import fingerprint, from_json, to_json
+from engram_lab.configs import fingerprint, from_json, same_config, to_dict, to_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,3 +48,19 @@ def test_missing_key_and_broken_text_are_named():
         from_json(Outer, "{}")
     with pytest.raises(ValueError, match="not JSON"):
         from_json(Outer, "{rate}")
+
+
+def test_a_field_added_with_a_default_leaves_the_fingerprint_alone():
+    @dataclass(frozen=True, kw_only=True)
+    class Grown(Inner):
+        colour: str = "grey"
+
+    assert fingerprint(Grown(sizes=(3,))) == fingerprint(Inner(sizes=(3,)))
+    assert fingerprint(Grown(sizes=(3,), colour="red")) != fingerprint(Inner(sizes=(3,)))
+
+
+def test_a_changed_default_is_noticed_where_stored_values_are_compared():
+    stored = to_dict(Outer(rate=1.0))
+    assert same_config(stored, Outer(rate=1.0))
+    assert not same_config({**stored, "inner": {"sizes": [9], "name": None}}, Outer(rate=1.0))
+    assert same_config({key: stored[key] for key in ("rate",)}, Outer(rate=1.0))

@@ -230,6 +230,11 @@ class EngramLMConfig(PreTrainedConfig):
         return self._own_fields()
 
     @classmethod
+    def canonical_defaults(cls) -> dict[str, Any]:
+        """Default of every field of `canonical_dict`."""
+        return {name: getattr(cls, name) for name in EngramLMConfig.__annotations__}
+
+    @classmethod
     def from_canonical_dict(cls, values: dict[str, Any]) -> "EngramLMConfig":
         """Config from the plain dict that `configs.to_dict` writes."""
         return cls(**values)
