@@ -1,4 +1,4 @@
-"""Engram: the memory of one block: look up, gate, convolve; its output joins the residual stream."""
+"""Engram: the memory of one block: look up, gate, convolve."""
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from engram_lab.hooks import HookPoint
 from engram_lab.memory.config import EngramConfig
 from engram_lab.memory.conv import rms_norm, short_conv
+from engram_lab.memory.fused import UpdateRule, fused_update
 from engram_lab.memory.gate import context_gate
 from engram_lab.memory.hashing import NgramHash
 from engram_lab.memory.history import History, MemoryContext, read_history, segment_numbers
@@ -141,7 +142,11 @@ class Engram(nn.Module):
         history = read_history(canonical_ids, self.config.reach, context=context, state=state)
         rows = self._read(history, context)
         memory = rearrange(rows, "batch seq table row -> batch seq (table row)")
-        return self.hook_out(self._update(hidden, memory, history, state))
+        if state is None and self._may_fuse(hidden, memory):
+            update = self._fused_update(hidden, memory, history)
+        else:
+            update = self._update(hidden, memory, history, state)
+        return self.hook_out(update)
 
     def _read(self, history: History, context: MemoryContext | None) -> Tensor:
         """Rows of the chunk, in the dtype of the projection."""
@@ -153,67 +158,107 @@ class Engram(nn.Module):
             at_hand = self.table(self.hook_addresses(addresses))
         return self.hook_rows(at_hand.to(self.projection.weight.dtype))
 
+    def _may_fuse(self, hidden: Tensor, memory: Tensor) -> bool:
+        """Whether nobody watches the values in between and the numbers are wide enough."""
+        watched = self.hook_key.watched or self.hook_gate.watched or self.hook_value.watched
+        wide = hidden.dtype == memory.dtype and hidden.dtype in (torch.float32, torch.float64)
+        cast = torch.is_autocast_enabled(hidden.device.type)
+        return wide and not watched and not cast and not torch.compiler.is_compiling()
+
+    def _fused_update(self, hidden: Tensor, memory: Tensor, history: History) -> Tensor:
+        """The same as `_update` for a full pass, in one autograd function."""
+        config, taps, connected = self.config, None, None
+        if config.conv:
+            gain = self._gain(self.conv_gain)[..., None]
+            taps = rearrange(
+                self.conv_weight * gain, "branch hidden kernel -> kernel branch hidden"
+            ).contiguous()
+            connected = self._connected(history)
+        rule = UpdateRule(
+            transform=config.gate_transform,
+            zero_rule=config.gate_zero_rule,
+            eps=config.norm_eps,
+            conv_eps=config.conv_norm_eps,
+            dilation=config.max_ngram_size,
+            silent=self._silent(history),
+            mute=config.padding == "dead",
+            connected=connected,
+        )
+        projection = (self.projection.weight, self.projection.bias)
+        return fused_update(hidden, memory, projection, self._gate_gain(), taps, rule)
+
+    def _connected(self, history: History) -> list[Tensor] | None:
+        """Per tap before the last, whether it reads within the segment; None where all do."""
+        segments = self._segments(history)
+        if segments is None:
+            return None
+        chunk = history.chunk(segments)
+        lags = range(self.config.conv_reach, 0, -self.config.max_ngram_size)
+        return [chunk[:, lag:] == chunk[:, :-lag] for lag in lags]
+
     def _update(
         self, hidden: Tensor, memory: Tensor, history: History, state: MemoryState | None
     ) -> Tensor:
-        """Gate, value and convolution."""
+        """Gate, value and convolution, step by step."""
         keys, value = self.projection(memory).split(
             (self.hc_mult * self.hidden_size, self.hidden_size), dim=-1
         )
-        key = self.hook_key(
-            rearrange(
-                keys, "batch seq (branch hidden) -> batch seq branch hidden", branch=self.hc_mult
-            )
+        key = rearrange(
+            keys, "batch seq (branch hidden) -> batch seq branch hidden", branch=self.hc_mult
         )
         gate = context_gate(
             hidden,
-            key,
-            gain=self._gain(self.query_gain) * self._gain(self.key_gain),
+            self.hook_key(key),
+            gain=self._gate_gain(),
             transform=self.config.gate_transform,
             zero_rule=self.config.gate_zero_rule,
             eps=self.config.norm_eps,
         )
-        silent = self._silent(history)
-        if silent is not None and self.config.padding == "dead":
+        silent, mute = self._silent(history), self.config.padding == "dead"
+        if silent is not None and mute:
             gate = gate.masked_fill(silent[..., None], 0)
-        gated = torch.einsum(
-            "btm,bth->btmh", self.hook_gate(gate).to(value.dtype), self.hook_value(value)
-        )
+        gate = self.hook_gate(gate).to(value.dtype)
+        update = gate[..., None] * self.hook_value(value)[..., None, :]
         if silent is not None:
-            gated = gated.masked_fill(silent[..., None, None], 0)
-        if not self.config.conv:
-            return gated.to(hidden.dtype)
-        update = gated + F.silu(self._convolve(gated, silent, history, state))
-        if silent is not None and self.config.padding == "dead":
+            update = update.masked_fill(silent[..., None, None], 0)
+        if self.config.conv:
+            update = update + F.silu(self._convolve(update, history, state))
+        if silent is not None and mute:
             update = update.masked_fill(silent[..., None, None], 0)
         return update.to(hidden.dtype)
 
-    def _convolve(
-        self, gated: Tensor, silent: Tensor | None, history: History, state: MemoryState | None
-    ) -> Tensor:
+    def _convolve(self, gated: Tensor, history: History, state: MemoryState | None) -> Tensor:
         """Convolution of the normalised gated values; the norm undoes the scale of the gate."""
         normed = rms_norm(gated, self._gain(self.conv_gain), eps=self.config.conv_norm_eps)
         if state is not None:
             window = state.tail_window(self.layer_id, normed)
         else:
             window = F.pad(normed, (0, 0, 0, 0, self.config.conv_reach, 0))
-        segments = None
-        if self.config.conv_reset:
-            segments = segment_numbers(history, self.config, self.hash.special_ids)
+        segments = self._segments(history)
         if segments is not None:
             segments = segments[:, history.back - self.config.conv_reach :]
         return short_conv(
             window, self.conv_weight, dilation=self.config.max_ngram_size, segments=segments
         )
 
+    def _segments(self, history: History) -> Tensor | None:
+        """Segment numbers that the convolution respects; None where it respects none."""
+        if not self.config.conv_reset:
+            return None
+        return segment_numbers(history, self.config, self.hash.special_ids)
+
     def _silent(self, history: History) -> Tensor | None:
         """Positions of the chunk that hand no value on; None where a mask is absent or ignored."""
-        if not history.masked or self.config.padding == "hashed":
+        if history.live is None or self.config.padding == "hashed":
             return None
         return ~history.chunk(history.live)
 
     def _gain(self, gain: Tensor) -> Tensor:
         return gain + 1 if self.config.zero_centred_gain else gain
+
+    def _gate_gain(self) -> Tensor:
+        """Only the product of the two gains enters the gate."""
+        return self._gain(self.query_gain) * self._gain(self.key_gain)
 
 
 def _of_neighbour(addresses: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from engram_lab.memory.config import EngramConfig
 from engram_lab.memory.history import History, MemoryContext, look_back, read_history
 from engram_lab.memory.primes import next_prime
-from engram_lab.memory.remainder import remainders
+from engram_lab.memory.remainder import Divisors
 from engram_lab.memory.state import MemoryState
 
 LAYER_STRIDE = 10_007
@@ -115,61 +115,32 @@ class NgramHash(nn.Module):
         super().__init__()
         self.config, self.layer_id = config, layer_id
         self.canonical_vocab_size = canonical_vocab_size
-        self.register_buffer("multipliers", torch.tensor(self._rule()[0], dtype=torch.int64))
-        self.register_buffer("primes", torch.tensor(self._rule()[1], dtype=torch.int64))
-        self.register_buffer("special_ids", torch.tensor([0, -1], dtype=torch.int64))
-        self.set_special_ids(fill_id, eos_id)
-
-    def set_special_ids(self, fill_id: int, eos_id: int | None = None) -> None:
-        """Say which canonical ids fill and end a window.
-
-        Raises:
-            ValueError: if one is missing or outside the vocabulary.
-        """
-        if eos_id is None and "eos" in (self.config.reset, self.config.fill):
-            raise ValueError(
-                "eos_id is needed by EngramConfig.reset='eos' and fill='eos'; got None"
-            )
-        fill_id = eos_id if self.config.fill == "eos" else fill_id
-        for name, number in (("fill_id", fill_id), ("eos_id", eos_id)):
-            if number is not None and not 0 <= number < self.canonical_vocab_size:
-                raise ValueError(
-                    f"{name} must lie in 0..{self.canonical_vocab_size - 1}; got {number}"
-                )
-        self._special = (fill_id, -1 if eos_id is None else eos_id)
-        self.special_ids.copy_(torch.tensor(self._special, dtype=torch.int64))
+        self._special_ids = self._checked_special_ids(fill_id, eos_id)
+        for name, numbers in self._constants().items():
+            self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64))
+        self._divisors: Divisors | None = None
+        self._divisors_of: tuple[Tensor | None, int] = (None, 0)
 
     def reset_buffers(self) -> None:
         """Write the constants that follow from the config, after a build on the meta device."""
-        factors, primes = self._rule()
-        for buffer, numbers in (
-            (self.multipliers, factors),
-            (self.primes, primes),
-            (self.special_ids, self._special),
-        ):
-            buffer.copy_(torch.tensor(numbers, dtype=torch.int64))
+        for name, numbers in self._constants().items():
+            getattr(self, name).copy_(torch.tensor(numbers, dtype=torch.int64))
 
     def check_constants(self) -> None:
         """Compare the constants with the rule, after a checkpoint was loaded.
 
         Raises:
-            ValueError: if the multipliers or primes are not those of the config and vocabulary
-                size.
+            ValueError: if one is not what config, vocabulary size and special ids give.
         """
-        for name, numbers in zip(("multipliers", "primes"), self._rule(), strict=True):
+        for name, numbers in self._constants().items():
             buffer = getattr(self, name)
-            if not torch.equal(buffer.cpu(), torch.tensor(numbers, dtype=torch.int64)):
+            if buffer.tolist() != _as_list(numbers):
                 raise ValueError(
                     f"{name} of memory layer {self.layer_id} must follow from its config and "
-                    f"canonical_vocab_size={self.canonical_vocab_size}: {numbers}; the checkpoint holds "
-                    f"{buffer.tolist()}. Load it with the config and token map it was trained with."
+                    f"canonical_vocab_size={self.canonical_vocab_size}: {numbers}; the checkpoint "
+                    f"holds {buffer.tolist()}. Load it with the config and token map it was "
+                    "trained with."
                 )
-        fill, eos = self.special_ids.tolist()
-        if not 0 <= fill < self.canonical_vocab_size or not -1 <= eos < self.canonical_vocab_size:
-            raise ValueError(
-                f"special_ids of memory layer {self.layer_id} must lie in the vocabulary "
-                f"(canonical_vocab_size={self.canonical_vocab_size}); the checkpoint holds {[fill, eos]}"
-            )
 
     def addresses(
         self,
@@ -207,19 +178,46 @@ class NgramHash(nn.Module):
         """
         self._check_ids(history)
         window = look_back(history, self.config, self.special_ids)
-        mixed, mixes = window[0] * self.multipliers[0], []
-        for lag, tokens in enumerate(window[1:], start=1):
-            mixed = mixed ^ (tokens * self.multipliers[lag])
+        factors = self.multipliers.unbind()
+        mixed, mixes = window[0] * factors[0], []
+        for tokens, factor in zip(window[1:], factors[1:], strict=True):
+            mixed = mixed ^ (tokens * factor)
             mixes.append(mixed)
-        return remainders(torch.stack(mixes), self.primes)
+        numbers = torch.stack(mixes, dim=-1)  # batch seq order
+        addresses = self._prepared_divisors().remainders(numbers.flatten(0, 1))
+        return addresses.unflatten(0, numbers.shape[:2])
 
     forward = addresses
 
-    def _rule(self) -> tuple[tuple[int, ...], Layout]:
+    def _constants(self) -> dict[str, tuple]:
+        """The numbers every buffer must hold."""
         factors = multipliers(
             self.config, self.layer_id, canonical_vocab_size=self.canonical_vocab_size
         )
-        return factors, table_layout(self.config)[self.layer_id]
+        primes = table_layout(self.config)[self.layer_id]
+        return {"multipliers": factors, "primes": primes, "special_ids": self._special_ids}
+
+    def _checked_special_ids(self, fill_id: int, eos_id: int | None) -> tuple[int, int]:
+        if eos_id is None and "eos" in (self.config.reset, self.config.fill):
+            raise ValueError(
+                "eos_id is needed by EngramConfig.reset='eos' and fill='eos'; got None"
+            )
+        fill_id = eos_id if self.config.fill == "eos" else fill_id
+        for name, number in (("fill_id", fill_id), ("eos_id", eos_id)):
+            if number is not None and not 0 <= number < self.canonical_vocab_size:
+                raise ValueError(
+                    f"{name} must lie in 0..{self.canonical_vocab_size - 1} "
+                    f"(canonical_vocab_size={self.canonical_vocab_size}); got {number}"
+                )
+        return fill_id, -1 if eos_id is None else eos_id
+
+    def _prepared_divisors(self) -> Divisors:
+        """Divisors of the buffer as it is now: loading or moving a module changes it."""
+        primes = self.primes
+        version = 0 if primes.is_inference() else primes._version
+        if self._divisors_of[0] is not primes or self._divisors_of[1] != version:
+            self._divisors, self._divisors_of = Divisors(primes), (primes, version)
+        return self._divisors
 
     def _check_ids(self, history: History) -> None:
         ids = history.chunk(history.ids)
@@ -229,14 +227,18 @@ class NgramHash(nn.Module):
         if low >= 0 and high < self.canonical_vocab_size:
             return
         wrong = (ids < 0) | (ids >= self.canonical_vocab_size)
-        if history.masked and self.config.padding != "hashed":
+        if history.live is not None and self.config.padding != "hashed":
             wrong &= history.chunk(history.live)
         if wrong.any():
             raise ValueError(
                 f"canonical ids must lie in 0..{self.canonical_vocab_size - 1} "
                 f"(canonical_vocab_size={self.canonical_vocab_size}); got {ids[wrong][0].item()}. "
-                "Mask padding with attention_mask instead of writing labels such as -100 into the ids."
+                "Mask padding with attention_mask; labels such as -100 are no ids."
             )
+
+
+def _as_list(numbers: tuple) -> list:
+    return [_as_list(entry) if isinstance(entry, tuple) else entry for entry in numbers]
 
 
 @cache

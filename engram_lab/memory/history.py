@@ -40,19 +40,17 @@ class History:
 
     Attributes:
         ids: canonical ids; anything where `exists` or `live` is False.
-        exists: whether the position lies inside the sequence.
-        live: whether the mask lets the position count.
-        documents: document of each position, or None for one document per sequence.
+        exists: whether the position lies inside the sequence; None where the chunk opens it.
+        live: whether the mask lets the position count; None where no mask was given.
+        documents: document of each position; None for one document per sequence.
         back: positions before the chunk.
-        masked: whether any mask was given.
     """
 
     ids: Int64[Tensor, "batch window"]
-    exists: Bool[Tensor, "#batch window"]
-    live: Bool[Tensor, "batch window"]
+    exists: Bool[Tensor, "batch window"] | None
+    live: Bool[Tensor, "batch window"] | None
     documents: Int64[Tensor, "batch window"] | None
     back: int
-    masked: bool
 
     def chunk(self, values: Tensor, lag: int = 0) -> Tensor:
         """The chunk's part of a window array, read `lag` positions earlier."""
@@ -66,7 +64,7 @@ def read_history(
     context: MemoryContext | None = None,
     state: "MemoryState | None" = None,
 ) -> History:
-    """History of a chunk: out of the state where there is one, else the chunk is the whole sequence.
+    """History of a chunk: out of the state where there is one, else the chunk is all there is.
 
     Raises:
         ValueError: if a mask or document array has another shape than the ids, or the state was not
@@ -75,35 +73,39 @@ def read_history(
     if state is not None:
         return state.history(canonical_ids.shape[1], back)
     context = context or MemoryContext()
-    live = live_positions(canonical_ids, context)
-    documents = documents_of(canonical_ids, context)
+    live, documents = live_positions(canonical_ids, context), documents_of(canonical_ids, context)
     return History(
         ids=F.pad(canonical_ids, (back, 0)),
-        exists=torch.arange(-back, canonical_ids.shape[1], device=canonical_ids.device)[None] >= 0,
-        live=F.pad(live, (back, 0), value=True),
+        exists=None,
+        live=None if live is None else F.pad(live, (back, 0), value=True),
         documents=None if documents is None else F.pad(documents, (back, 0)),
         back=back,
-        masked=context.attention_mask is not None,
     )
 
 
 def look_back(
     history: History, config: EngramConfig, special_ids: Int64[Tensor, "2"]
 ) -> list[Int64[Tensor, "batch seq"]]:
-    """Token at each look-back 0..N-1 of every position of the chunk; the fill id where the window is blocked.
+    """Token at each look-back 0..N-1 of every position of the chunk; fill where it is blocked.
 
     A window is blocked from the first position on that lies before the sequence or its segment, or
     is dead; so an n-gram never spans a gap. A dead position is blocked at once and reads all fill.
     """
-    ids, closed = _readable(history, config, special_ids)
-    starts = _starts(history, config, ids, special_ids[1])
-    blocked = history.chunk(closed)
-    window = [torch.where(blocked, special_ids[0], history.chunk(ids))]
-    for lag in range(1, config.max_ngram_size):
-        blocked = blocked | history.chunk(closed, lag)
+    fill_id, eos_id = special_ids.unbind()
+    ids, closed = _readable(history, config, fill_id)
+    starts = _starts(history, config, ids, eos_id)
+    lags = range(1, config.max_ngram_size)
+    if closed is None and starts is None:
+        ids[:, : history.back] = fill_id  # nobody reads what stood there
+        return [history.chunk(ids, lag) for lag in (0, *lags)]
+    blocked = _before(history) if closed is None else closed
+    barrier, blocked = blocked, history.chunk(blocked)
+    window = [torch.where(blocked, fill_id, history.chunk(ids))]
+    for lag in lags:
+        blocked = blocked | history.chunk(barrier, lag)
         if starts is not None:
             blocked = blocked | history.chunk(starts, lag - 1)
-        window.append(torch.where(blocked, special_ids[0], history.chunk(ids, lag)))
+        window.append(torch.where(blocked, fill_id, history.chunk(ids, lag)))
     return window
 
 
@@ -111,56 +113,33 @@ def segment_numbers(
     history: History, config: EngramConfig, special_ids: Int64[Tensor, "2"]
 ) -> Int64[Tensor, "batch window"] | None:
     """Number of the segment of each window position; None where nothing starts a segment."""
-    ids, _ = _readable(history, config, special_ids)
-    starts = _starts(history, config, ids, special_ids[1])
+    fill_id, eos_id = special_ids.unbind()
+    ids, _ = _readable(history, config, fill_id)
+    starts = _starts(history, config, ids, eos_id)
     return None if starts is None else starts.cumsum(1)
-
-
-def _readable(history: History, config: EngramConfig, special_ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Ids as the padding rule reads them, and which positions no window passes."""
-    if config.padding == "hashed" or not history.masked:
-        return history.ids, ~history.exists
-    if config.padding == "fill":
-        return torch.where(history.live, history.ids, special_ids[0]), ~history.exists
-    return history.ids, ~(history.exists & history.live)
-
-
-def _starts(history: History, config: EngramConfig, ids: Tensor, eos_id: Tensor) -> Tensor | None:
-    """Whether a segment starts at each window position."""
-    if config.reset == "segments" and history.documents is not None:
-        changed = history.documents[:, 1:] != history.documents[:, :-1]
-        return F.pad(changed, (1, 0))
-    if config.reset == "eos":
-        ended = (ids == eos_id) & history.exists
-        if config.padding == "dead":
-            ended = ended & history.live
-        return F.pad(ended[:, :-1], (1, 0))
-    return None
 
 
 def live_positions(
     canonical_ids: Int64[Tensor, "batch seq"], context: MemoryContext
-) -> Bool[Tensor, "batch seq"]:
-    """Which positions the mask of `context` lets count; all without a mask.
+) -> Bool[Tensor, "batch seq"] | None:
+    """Which positions the mask of `context` lets count; None without a mask.
 
     Raises:
         ValueError: if the mask has another shape than the ids.
     """
     mask = context.attention_mask
-    if mask is None:
-        return torch.ones_like(canonical_ids, dtype=torch.bool)
-    if mask.shape != canonical_ids.shape:
+    if mask is not None and mask.shape != canonical_ids.shape:
         raise ValueError(
             f"attention_mask must have the shape of the ids {tuple(canonical_ids.shape)}; "
             f"got {tuple(mask.shape)}. Cut it to the chunk that is passed."
         )
-    return mask.bool()
+    return None if mask is None else mask.bool()
 
 
 def documents_of(
     canonical_ids: Int64[Tensor, "batch seq"], context: MemoryContext
 ) -> Int64[Tensor, "batch seq"] | None:
-    """Document of each position, or None where `context` names none.
+    """Document of each position; None where `context` names none.
 
     Raises:
         ValueError: if the documents have another shape than the ids.
@@ -172,3 +151,37 @@ def documents_of(
             f"got {tuple(documents.shape)}. Cut it to the chunk that is passed."
         )
     return documents
+
+
+def _readable(
+    history: History, config: EngramConfig, fill_id: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Ids as the padding rule reads them, and the positions that no window passes.
+
+    None stands for the positions before the chunk, where the chunk opens the sequence.
+    """
+    outside = None if history.exists is None else ~history.exists
+    if config.padding == "hashed" or history.live is None:
+        return history.ids, outside
+    if config.padding == "fill":
+        return torch.where(history.live, history.ids, fill_id), outside
+    outside = _before(history) if outside is None else outside
+    return history.ids, outside | ~history.live
+
+
+def _before(history: History) -> Tensor:
+    """Positions before the chunk."""
+    positions = torch.arange(history.ids.shape[1], device=history.ids.device)
+    return (positions < history.back).expand_as(history.ids)
+
+
+def _starts(history: History, config: EngramConfig, ids: Tensor, eos_id: Tensor) -> Tensor | None:
+    """Whether a segment starts at each window position."""
+    if config.reset == "segments" and history.documents is not None:
+        return F.pad(history.documents[:, 1:] != history.documents[:, :-1], (1, 0))
+    if config.reset == "eos":
+        ended = ids == eos_id
+        if config.padding == "dead" and history.live is not None:
+            ended = ended & history.live
+        return F.pad(ended[:, :-1], (1, 0))
+    return None

@@ -44,7 +44,7 @@ class MemoryState:
     @property
     def length(self) -> Int64[Tensor, "batch"]:
         """Positions remembered per sequence, on the CPU; empty before the first `extend`."""
-        return torch.zeros(0, dtype=torch.int64) if self._length is None else self._length.clone()
+        return _counts(0) if self._length is None else self._length.clone()
 
     @property
     def canonical_ids(self) -> Int64[Tensor, "batch seq"]:
@@ -52,8 +52,8 @@ class MemoryState:
         if self._length is None:
             return torch.zeros(0, 0, dtype=torch.int64)
         ids, live = self._cells["ids"], self._cells["live"]
-        inside = torch.arange(ids.shape[1])[None] < self._length[:, None]
-        return torch.where(live & inside.to(ids.device), ids, -1)[:, : int(self._length.max())]
+        inside = torch.arange(ids.shape[1], device="cpu")[None] < self._length[:, None]
+        return torch.where(live & inside.to(ids.device), ids, -1)[:, : self._longest()]
 
     def extend(
         self, canonical_ids: Int64[Tensor, "batch seq"], context: MemoryContext | None = None
@@ -65,28 +65,28 @@ class MemoryState:
                 than the ids.
         """
         context = context or MemoryContext()
-        live, documents = (
-            live_positions(canonical_ids, context),
-            documents_of(canonical_ids, context),
-        )
+        live = live_positions(canonical_ids, context)
+        documents = documents_of(canonical_ids, context)
         batch, seq = canonical_ids.shape
         if self._length is None:
-            self._length = torch.zeros(batch, dtype=torch.int64)
+            self._length = _counts(batch)
         if len(self._length) != batch:
             raise ValueError(
-                f"MemoryState must be extended by as many sequences as it holds ({len(self._length)}); "
-                f"got {batch}. Use reorder, repeat or select to change them, or a fresh state."
+                f"MemoryState must be extended by as many sequences as it holds "
+                f"({len(self._length)}); got {batch}. Use reorder, repeat or select to change "
+                "them, or a fresh state."
             )
-        self._reserve(int(self._length.max()) + seq if batch else 0, canonical_ids)
+        self._reserve(self._longest() + seq, canonical_ids)
+        self._masked |= live is not None
+        self._has_documents |= documents is not None
+        if live is None:
+            live = torch.ones_like(canonical_ids, dtype=torch.bool)
         if documents is None:
             documents = self._last_document().expand(-1, seq)
-        self._has_documents |= context.document_ids is not None
-        self._masked |= context.attention_mask is not None
-        positions = (self._length[:, None] + torch.arange(seq)).to(canonical_ids.device)
+        positions = self._positions(0, seq).to(canonical_ids.device)
         for name, values in (("ids", canonical_ids), ("live", live), ("documents", documents)):
             self._cells[name].scatter_(1, positions, values)
-        self._length = self._length + seq
-        self._chunk = seq
+        self._length, self._chunk = self._length + seq, seq
 
     def history(self, seq: int, back: int) -> History:
         """The last `seq` positions of every sequence behind `back` earlier ones.
@@ -96,19 +96,17 @@ class MemoryState:
         """
         if seq != self._chunk or self._length is None:
             raise ValueError(
-                f"MemoryState must be extended by the chunk that is passed ({seq} positions) before a "
-                f"layer reads it; the last extend appended {self._chunk}"
+                f"MemoryState must be extended by the chunk that is passed ({seq} positions) "
+                f"before a layer reads it; the last extend appended {self._chunk}"
             )
-        positions = self._length[:, None] - seq + torch.arange(-back, seq)
-        positions = positions.to(self._cells["ids"].device)
+        positions = self._positions(-seq - back, 0).to(self._cells["ids"].device)
         cells = {name: cell.gather(1, positions.clamp_min(0)) for name, cell in self._cells.items()}
         return History(
             ids=cells["ids"],
             exists=positions >= 0,
-            live=cells["live"],
+            live=cells["live"] if self._masked else None,
             documents=cells["documents"] if self._has_documents else None,
             back=back,
-            masked=self._masked,
         )
 
     def tail_window(
@@ -133,7 +131,7 @@ class MemoryState:
         """
         if self._length is None:
             return
-        wanted = torch.as_tensor(length, dtype=torch.int64).cpu()
+        wanted = torch.as_tensor(length, dtype=torch.int64, device="cpu")
         if wanted.dim() == 0:
             wanted = wanted + self._length if wanted < 0 else wanted.expand(len(self._length))
         wanted = torch.minimum(wanted.clamp_min(0), self._length)
@@ -160,7 +158,8 @@ class MemoryState:
     def repeat(self, times: int) -> None:
         """Repeat every sequence `times` times in place."""
         if self._length is not None:
-            self.reorder(torch.arange(len(self._length)).repeat_interleave(times))
+            rows = torch.arange(len(self._length), device="cpu")
+            self.reorder(rows.repeat_interleave(times))
 
     def copy(self) -> "MemoryState":
         """An independent state with the same contents, to go on from one prefix in two ways."""
@@ -169,6 +168,13 @@ class MemoryState:
         twin._cells = {name: cell.clone() for name, cell in self._cells.items()}
         twin._tails = {layer: tail.copy() for layer, tail in self._tails.items()}
         return twin
+
+    def _longest(self) -> int:
+        return max(self._length.tolist(), default=0)
+
+    def _positions(self, first: int, end: int) -> Tensor:
+        """Positions from `first` up to `end`, counted from the end of each sequence."""
+        return self._length[:, None] + torch.arange(first, end, device="cpu")
 
     def _last_document(self) -> Tensor:
         cell = self._cells["documents"]
@@ -189,3 +195,7 @@ class MemoryState:
         for name, cell in self._cells.items():
             fresh[name][:, :have] = cell
         self._cells = fresh
+
+
+def _counts(batch: int) -> Tensor:
+    return torch.zeros(batch, dtype=torch.int64, device="cpu")

@@ -59,7 +59,7 @@ class MemoryTable(nn.Module):
     def forward(
         self, addresses: Int64[Tensor, "batch seq table"]
     ) -> Float[Tensor, "batch seq table row"]:
-        """Rows at the addresses, in storage dtype. Gradients reach these rows alone; repeated rows add up."""
+        """Rows at the addresses, in storage dtype; gradients reach these rows alone and add up."""
         return F.embedding(self.row_ids(addresses), self.weight, sparse=self.sparse_grad)
 
     def extra_repr(self) -> str:

@@ -18,8 +18,10 @@ class ConvTail:
         batch, _, *channels = like.shape
         self.reach, self.size = reach, reach + rewind
         self.slots = like.new_zeros(batch, self.size, *channels).detach()
-        self.end = torch.zeros(batch, dtype=torch.int64)
-        self.highest = torch.zeros(batch, dtype=torch.int64)  # first position never written yet
+        self.end = torch.zeros(batch, dtype=torch.int64, device="cpu")
+        self.highest = torch.zeros(
+            batch, dtype=torch.int64, device="cpu"
+        )  # first position never written yet
 
     def window(
         self, values: Float[Tensor, "batch seq *channels"], start: Int64[Tensor, "batch"]
@@ -34,12 +36,12 @@ class ConvTail:
         if (self.end < start).any() or self._lost(start).any():
             raise ValueError(
                 f"the convolution needs the {self.reach} inputs before positions {start.tolist()}; "
-                f"this layer holds inputs up to {self.end.tolist()}. Pass every chunk through every "
-                "layer, or start with a fresh MemoryState."
+                f"this layer holds inputs up to {self.end.tolist()}. Pass every chunk through "
+                "every layer, or start with a fresh MemoryState."
             )
         if self.reach == 0:
             return values
-        before = start[:, None] + torch.arange(-self.reach, 0)
+        before = start[:, None] + torch.arange(-self.reach, 0, device="cpu")
         past = self._take(before.clamp_min(0) % self.size)
         past = past.masked_fill(self._spread(before < 0), 0)
         self._write(values.detach(), start)
@@ -54,9 +56,9 @@ class ConvTail:
         if ((length < now) & (length > 0) & self._lost(length)).any():
             depth = int((now - length).max())
             raise ValueError(
-                f"MemoryState can take back at most rewind={self.size - self.reach} positions where "
-                f"the memory has a convolution; got {depth}. Recompute the prefix with a fresh state, "
-                "or build it with a larger rewind."
+                f"MemoryState can take back at most rewind={self.size - self.reach} positions "
+                f"where the memory has a convolution; got {depth}. Recompute the prefix with a "
+                "fresh state, or build it with a larger rewind."
             )
 
     def crop(self, length: Int64[Tensor, "batch"]) -> None:
@@ -87,7 +89,7 @@ class ConvTail:
     def _write(self, values: Tensor, start: Tensor) -> None:
         seq = values.shape[1]
         kept = min(seq, self.size)
-        positions = start[:, None] + torch.arange(seq - kept, seq)
+        positions = start[:, None] + torch.arange(seq - kept, seq, device="cpu")
         rows = torch.arange(len(start), device=self.slots.device)[:, None]
         slots = (positions % self.size).to(self.slots.device)
         self.slots[rows, slots] = values[:, seq - kept :].to(self.slots.dtype)
