@@ -120,10 +120,6 @@ class EngramConfig:
                     f"EngramConfig.{field.name} must be one of {get_args(field.type)}; "
                     f"got {getattr(self, field.name)!r}"
                 )
-            if field.name in ("layer_ids", "engram_vocab_size") and isinstance(
-                getattr(self, field.name), list
-            ):
-                object.__setattr__(self, field.name, tuple(getattr(self, field.name)))
 
     @property
     def table_count(self) -> int:

@@ -1,8 +1,8 @@
-"""VocabCompression: many tokenizer ids to one canonical id, by folding case, width, accents and spacing.
+"""VocabCompression: many tokenizer ids to one canonical id.
 
-Two tokens share a canonical id when their normalised texts are equal. The map is data: multipliers
-depend on its size, so one token more or less rehashes every row without an error. It is stored with
-a checkpoint, beside its checksum.
+Case, width, accents and spacing are folded: two tokens share a canonical id when their normalised
+texts are equal. The map is data: multipliers depend on its size, so one token more or less rehashes
+every row without an error. It is stored with a checkpoint, beside its checksum.
 """
 
 import hashlib
@@ -109,12 +109,16 @@ class VocabCompression(nn.Module):
             if low < 0 or high >= self.vocab_size:
                 wrong = int(low) if low < 0 else int(high)
                 raise ValueError(
-                    f"token ids must lie in 0..{self.vocab_size - 1} (vocab_size={self.vocab_size}); got {wrong}"
+                    f"token ids must lie in 0..{self.vocab_size - 1} "
+                    f"(vocab_size={self.vocab_size}); got {wrong}"
                 )
         return self.table[token_ids]
 
     def groups(self) -> "DataFrame":
-        """One row per tokenizer id: `canonical_id size token_id token`; size counts the ids that share a canonical id."""
+        """One row per tokenizer id: `canonical_id size token_id token`.
+
+        `size` counts the tokenizer ids that share the canonical id.
+        """
         import pandas
 
         frame = pandas.DataFrame(
@@ -149,8 +153,8 @@ class VocabCompression(nn.Module):
         for name in ("vocab_size", "canonical_vocab_size", "sha256"):
             if getattr(compression, name) != content[name]:
                 raise ValueError(
-                    f"{name} of the token map in {path} must be {content[name]}; the map in the file has "
-                    f"{getattr(compression, name)}. The file was changed; build the map again."
+                    f"{name} of the token map in {path} must be {content[name]}; the map in the "
+                    f"file has {getattr(compression, name)}. The file was changed; build it again."
                 )
         return compression
 
@@ -167,12 +171,13 @@ def _check_surjection(table: Tensor) -> None:
     if wrong.any():
         at = int(wrong.nonzero()[0])
         raise ValueError(
-            f"canonical ids must be numbered 0, 1, 2, ... in order of first use; token id {at} has {int(table[at])}"
+            "canonical ids must be numbered 0, 1, 2, ... in order of first use; "
+            f"token id {at} has {int(table[at])}"
         )
 
 
 def _key(backend: "tokenizers.Tokenizer", token_id: int, text: str) -> object:
-    """What two tokens must share: the normalised text, or the raw token where bytes are no text alone."""
+    """What two tokens share: the normalised text, or the raw token where that is no text alone."""
     name = backend.id_to_token(token_id)
     if name is None:
         return token_id  # an id without a token merges with nothing
@@ -190,6 +195,7 @@ def _backend(tokenizer: Any) -> "tokenizers.Tokenizer":
         if isinstance(candidate, tokenizers.Tokenizer):
             return candidate
     raise TypeError(
-        "VocabCompression.from_tokenizer needs a tokenizer with a `tokenizers` backend (ours, tokenizers.Tokenizer, "
-        f"or a fast tokenizer of transformers); got {type(tokenizer).__name__}. Use from_table for a finished map."
+        "VocabCompression.from_tokenizer needs a tokenizer with a `tokenizers` backend (ours, "
+        "tokenizers.Tokenizer, or a fast tokenizer of transformers); got "
+        f"{type(tokenizer).__name__}. Use from_table for a finished map."
     )

@@ -14,7 +14,7 @@ _LONE_SPACE = "\ue000"
 
 
 def normalise(text: str) -> str:
-    """Text with compatibility forms, accents, case, and runs of space, tab and line ends folded, ends stripped.
+    """Text with compatibility forms, accents, case and runs of white space folded, ends stripped.
 
     Source: deepseek-ai/Engram engram_demo_v1.py; DeepSeek-V4.1-Flash inference/engram.py.
     """
@@ -22,7 +22,7 @@ def normalise(text: str) -> str:
 
 
 def token_key(text: str) -> str:
-    """What identifies a token's canonical id: its normalised text, or the text itself where that is empty."""
+    """What identifies a canonical id: the normalised text, or the text where that is empty."""
     return normalise(text) or text
 
 
