@@ -9,9 +9,9 @@ def rms_norm(
     values: Float[Tensor, "*axes hidden"], gain: Float[Tensor, "*gains hidden"], *, eps: float
 ) -> Float[Tensor, "*axes hidden"]:
     """Values over their root mean square along the last axis, times a gain; computed in float32."""
-    wide = values.float()
+    wide = values if values.dtype == torch.float64 else values.float()
     normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)
-    return (normed * gain.float()).to(values.dtype)
+    return (normed * gain).to(values.dtype)
 
 
 def short_conv(

@@ -50,8 +50,8 @@ def agreement(
     eps: float = FLOAT32_EPS,
 ) -> Float[Tensor, "batch seq branch"]:
     """Scaled dot product of the normalised stream and key; at most sqrt(hidden) with gains of 1."""
-    hidden, key = hidden.float(), key.float()
-    weighted = key if gain is None else key * gain.float()
+    hidden, key = _wide(hidden), _wide(key)
+    weighted = key if gain is None else key * _wide(gain)
     dot = (hidden * weighted).sum(-1)
     scale = torch.rsqrt(hidden.pow(2).mean(-1) + eps) * torch.rsqrt(key.pow(2).mean(-1) + eps)
     return dot * scale / math.sqrt(hidden.shape[-1])
@@ -78,3 +78,8 @@ def gate_of_agreement(
     if zero_rule != "sign":
         raise ValueError(f"zero_rule must be 'sign' or 'copysign'; got {zero_rule!r}")
     return torch.sigmoid(root * score.sign())
+
+
+def _wide(values: Tensor) -> Tensor:
+    """Values in float32, or in float64 if they are."""
+    return values if values.dtype == torch.float64 else values.float()
