@@ -65,6 +65,6 @@ def test_runs_top_to_bottom_in_a_fresh_kernel(path: Path, tmp_path: Path) -> Non
         env=os.environ | {"OMP_NUM_THREADS": "1", "ENGRAM_LAB_SCALE": "tiny"},
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=900,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
