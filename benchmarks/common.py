@@ -1,6 +1,7 @@
-"""Time functions and append the timings, with what they were measured on, under `benchmarks/results/`.
+"""Time functions, and append the timings and what they were measured on to `benchmarks/results/`.
 
-A benchmark script stands beside this file, is run as `python benchmarks/bench_<topic>.py`, and reads:
+A benchmark script stands beside this file, is run as `python benchmarks/bench_<topic>.py`, and
+reads:
 
     from common import append_rows, measure, measure_together
 
@@ -32,7 +33,8 @@ def measure(fn: Callable[[], object], repeats: int = 5, *, warmup: int = 1) -> d
         warmup: calls before the first timed one.
 
     Returns:
-        `median_ms`, `spread_ms` (distance between the quartiles), `best_ms` and `repeats`.
+        `median_ms`, `spread_ms` (distance between the quartiles), `best_ms`, `cpu_ms` (median
+        processor time of this process, which other programs disturb less) and `repeats`.
     """
     return measure_together({"fn": fn}, repeats, warmup=warmup)["fn"]
 
@@ -50,18 +52,20 @@ def measure_together(
         for fn in fns.values():
             fn()
     seconds: dict[str, list[float]] = {name: [] for name in fns}
+    busy: dict[str, list[float]] = {name: [] for name in fns}
     for _ in range(repeats):
         for name, fn in fns.items():
             _synchronise()
-            start = time.perf_counter()
+            start, busy_start = time.perf_counter(), time.process_time()
             fn()
             _synchronise()
             seconds[name].append(time.perf_counter() - start)
-    return {name: _summary(values) for name, values in seconds.items()}
+            busy[name].append(time.process_time() - busy_start)
+    return {name: _summary(seconds[name], busy[name]) for name in fns}
 
 
 def append_rows(topic: str, rows: Sequence[Mapping[str, object]]) -> Path:
-    """Append rows to `results/<topic>_<hardware>_<yyyymm>.csv`, each with device, versions, threads.
+    """Append rows, each with device, versions, threads, to `<topic>_<hardware>_<yyyymm>.csv`.
 
     Columns that earlier rows lack are added to the file; the file is replaced in one step.
     """
@@ -90,12 +94,13 @@ def machine() -> dict[str, object]:
     }
 
 
-def _summary(seconds: list[float]) -> dict[str, float]:
+def _summary(seconds: list[float], busy: list[float]) -> dict[str, float]:
     low, median, high = statistics.quantiles(seconds, n=4)
     return {
         "median_ms": 1e3 * median,
         "spread_ms": 1e3 * (high - low),
         "best_ms": 1e3 * min(seconds),
+        "cpu_ms": 1e3 * statistics.median(busy),
         "repeats": len(seconds),
     }
 

@@ -1,10 +1,9 @@
 """Lazy Adam: the optimiser of memory tables, which costs what the rows of a step cost."""
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.adam import adam
 
 from engram_lab.training.gradients import touched_rows
 
@@ -50,20 +49,32 @@ class LazyAdam(Optimizer):
     @staticmethod
     def _update(parameter: nn.Parameter, group: dict, state: dict[str, Tensor]) -> None:
         rows, grad = touched_rows(parameter.grad)
+        if not len(rows):
+            return
         beta1, beta2 = group["betas"]
-        step = int(state["step"])
-        root = math.sqrt(1 - beta2**step)
-        rate, eps = group["lr"] * root / (1 - beta1**step), group["eps"] * root
-        chunk = max(1, CHUNK_BYTES // (4 * parameter.shape[1])) if not grad.is_cuda else len(rows)
-        for rows_here, grad_here in zip(
-            rows.split(chunk or 1), grad.float().split(chunk or 1), strict=True
-        ):
-            weight = parameter.index_select(0, rows_here).float()
-            first = state["exp_avg"].index_select(0, rows_here)
-            second = state["exp_avg_sq"].index_select(0, rows_here)
-            first.lerp_(grad_here, 1 - beta1)
-            second.mul_(beta2).addcmul_(grad_here, grad_here, value=1 - beta2)
-            weight.addcdiv_(first, second.sqrt().add_(eps), value=-rate)
-            parameter.index_copy_(0, rows_here, weight.to(parameter.dtype))
-            state["exp_avg"].index_copy_(0, rows_here, first)
-            state["exp_avg_sq"].index_copy_(0, rows_here, second)
+        # what the fused kernel takes as the count before this step, and counts up itself
+        before = torch.full((), float(state["step"]) - 1, device=parameter.device)
+        chunk = len(rows) if grad.is_cuda else max(1, CHUNK_BYTES // (4 * parameter.shape[1]))
+        for here, part in zip(rows.split(chunk), grad.float().split(chunk), strict=True):
+            weight = parameter.index_select(0, here).float()
+            first = state["exp_avg"].index_select(0, here)
+            second = state["exp_avg_sq"].index_select(0, here)
+            adam(
+                [weight],
+                [part],
+                [first],
+                [second],
+                [],
+                [before.clone()],
+                lr=group["lr"],
+                beta1=beta1,
+                beta2=beta2,
+                eps=group["eps"],
+                weight_decay=0.0,
+                amsgrad=False,
+                maximize=False,
+                fused=True,
+            )
+            parameter.index_copy_(0, here, weight.to(parameter.dtype))
+            state["exp_avg"].index_copy_(0, here, first)
+            state["exp_avg_sq"].index_copy_(0, here, second)

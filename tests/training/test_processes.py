@@ -47,7 +47,7 @@ def home(tmp_path, monkeypatch):
 
 
 def start(config, tmp_path: Path, *, mode: str = "fit", **environment: str) -> subprocess.Popen:
-    """Train `config` in another process, which leaves weights and seconds in `run.json.<NAME>.*`."""
+    """Train `config` in another process; it leaves weights and seconds in `run.json.<NAME>.*`."""
     file = tmp_path / "run.json"
     file.write_text(to_json(config))
     arguments = [sys.executable, "-c", SCRIPT, mode, str(file), str(tmp_path / "steps")]
