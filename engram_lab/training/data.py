@@ -79,8 +79,14 @@ def corpus_data(data: DataConfig) -> RunData:
 
 
 def _language(data: DataConfig) -> PhrasebookConfig | TwoCapacitiesConfig:
-    languages = {"d1": PhrasebookConfig, "d8": TwoCapacitiesConfig}
-    return languages[data.corpus](static_share=data.static_share, seed=data.seed)
+    shared = {
+        "static_share": data.static_share,
+        "document_length": data.document_length,
+        "seed": data.seed,
+    }
+    if data.corpus == "d1":
+        return PhrasebookConfig(**shared)
+    return TwoCapacitiesConfig(topics=data.topics, **shared)
 
 
 def _text(data: DataConfig) -> RunData:
