@@ -55,69 +55,76 @@ def allocation_run(
         model = model.replace(engram=replace(model.engram, addresses="neighbour"))
     if arm == "wide_ffn":
         model = spend_on_ffn(model)
-    tokens, evaluated = train_tokens(corpus), pick(tiny=2_000, workshop=40_000, full=500_000)
     data = DataConfig(
-        corpus=corpus, static_share=static_share, train_tokens=tokens, eval_tokens=evaluated
+        corpus=corpus,
+        static_share=static_share,
+        **({} if corpus == "text" else {"document_length": training(corpus).seq_len}),
+        **({"topics": topics()} if corpus == "d8" else {}),
+        train_tokens=train_tokens(corpus),
+        eval_tokens=pick(tiny=2_000, workshop=40_000, full=500_000),
     )
     return RunConfig(model=model, data=data, train=training(corpus), seed=seed)
 
 
 def base_model(corpus: Corpus) -> EngramLMConfig:
-    """Model at ratio 1 with the template of the memory, sized for one corpus at the scale in
-    force."""
+    """Model at ratio 1 with the template of the memory, at the scale in force."""
     vocab_size = {
-        "d8": lambda: TwoCapacitiesConfig().vocab_size,
+        "d8": lambda: TwoCapacitiesConfig(topics=topics()).vocab_size,
         "d1": lambda: PhrasebookConfig().vocab_size,
         "text": lambda: load_tokenizer("bpe4k").vocab_size,
     }[corpus]()
-    generated = corpus != "text"
     return EngramLMConfig(
         vocab_size=vocab_size,
-        hidden_size=pick(tiny=32, workshop=96 if generated else 128, full=512),
-        num_hidden_layers=pick(tiny=2, workshop=3 if generated else 4, full=12),
+        hidden_size=pick(tiny=32, workshop=96, full=512),
+        num_hidden_layers=pick(tiny=2, workshop=3, full=12),
         num_attention_heads=pick(tiny=2, workshop=4, full=8),
-        initializer_range=pick(tiny=0.06, workshop=0.06, full=0.02),
+        initializer_range=pick(tiny=0.06, workshop=0.05, full=0.02),
         max_position_embeddings=pick(tiny=256, workshop=512, full=2048),
-        moe=_experts(generated),
+        moe=_experts(corpus),
         engram=_memory_template(),
     )
 
 
-def _experts(generated: bool) -> MoEConfig:
-    """Many narrow experts on generated text (few facts each), fewer and wider ones on real text."""
-    if generated:
-        workshop = MoEConfig(n_routed_experts=64, topk=2, expert_width=16, shared_width=96)
-    else:
-        workshop = MoEConfig(n_routed_experts=32, topk=2, expert_width=64, shared_width=128)
+def _experts(corpus: Corpus) -> MoEConfig:
+    """Many narrow experts on generated text (single facts), fewer and wider ones on real text."""
+    count, width = (32, 32) if corpus == "text" else (64, 16)
     return pick(
         tiny=MoEConfig(n_routed_experts=16, topk=2, expert_width=16, shared_width=48),
-        workshop=workshop,
+        workshop=MoEConfig(n_routed_experts=count, topk=2, expert_width=width, shared_width=96),
         full=MoEConfig(n_routed_experts=64, topk=4, expert_width=256, shared_width=512),
     )
 
 
 def _memory_template() -> EngramConfig:
-    """Orders 2 and 3 before the second block (before blocks 1 and 6 on a GPU); rows are set by
-    `allocate`."""
+    """Orders 2 and 3 before the second block; on a GPU before blocks 1 and 6.
+
+    `allocate` sets the rows.
+    """
     return EngramConfig(
         layer_ids=pick(tiny=(1,), workshop=(1,), full=(1, 6)),
         n_head_per_ngram=pick(tiny=2, workshop=4, full=8),
-        n_embed_per_ngram=pick(tiny=16, workshop=64, full=256),
+        n_embed_per_ngram=pick(tiny=16, workshop=32, full=256),
     )
+
+
+def topics() -> int:
+    """Topics of D8."""
+    return pick(tiny=4, workshop=32, full=32)
 
 
 def train_tokens(corpus: Corpus) -> int:
     """Tokens a run is trained on."""
-    workshop = {"d8": 1_500_000, "d1": 1_000_000, "text": 1_000_000}[corpus]
+    workshop = {"d8": 2_000_000, "d1": 700_000, "text": 700_000}[corpus]
     return pick(tiny=8_000, workshop=workshop, full=100_000_000)
 
 
 def training(corpus: Corpus) -> TrainConfig:
     """How a run is trained; the same for all splits."""
+    rows, length = (8, 128) if corpus == "text" else (16, 64)
     return TrainConfig(
-        batch_size=pick(tiny=4, workshop=4 if corpus != "text" else 8, full=64),
-        seq_len=pick(tiny=64, workshop=128, full=512),
-        lr=pick(tiny=3e-3, workshop=5e-3 if corpus != "text" else 3e-3, full=1e-3),
+        batch_size=pick(tiny=4, workshop=rows, full=64),
+        seq_len=pick(tiny=64, workshop=length, full=512),
+        lr=pick(tiny=3e-3, workshop=5e-3, full=1e-3),
     )
 
 
