@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PAD_ID, BOS_ID, EOS_ID, MASK_ID = range(4)
 RESERVED = ("<pad>", "<bos>", "<eos>", "<mask>")
 """Texts of the reserved ids, in order of id."""
+_PICTURES = {code: 0x2400 + code for code in range(0x20)} | {0x0A: "⏎", 0x09: "⇥", 0x7F: 0x2421}
 
 
 class Tokenizer:
@@ -113,8 +114,8 @@ class Tokenizer:
     def tokens(self, ids: Sequence[int] | np.ndarray | Tensor) -> list[str]:
         r"""Readable text of every id, for axes and hover text.
 
-        Spaces stay, line ends and tabs read `\n` and `\t`, and bytes that are only part of a
-        character read `\xe4`, so that every id has a text of its own.
+        Spaces stay, line ends and tabs show as `⏎` and `⇥`, and bytes that are only part of a
+        character read `\xe4`: no two ids of the shipped tokenizers have the same text.
         """
         return [_readable(self.token_bytes(token_id)) for token_id in _flat(ids)]
 
@@ -190,9 +191,8 @@ def _bytes_of_characters() -> dict[str, int]:
 
 
 def _readable(raw: bytes) -> str:
-    """Text of a token's bytes with everything unprintable escaped."""
-    text = raw.decode("utf-8", errors="backslashreplace")
-    return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+    """Text of a token's bytes with everything unprintable replaced."""
+    return raw.decode("utf-8", errors="backslashreplace").translate(_PICTURES)
 
 
 def _flat(ids: Sequence[int] | np.ndarray | Tensor) -> list[int]:
