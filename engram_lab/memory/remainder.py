@@ -37,7 +37,7 @@ class Divisors:
             return torch.remainder(numbers[..., None], self.primes).flatten(1)
         tokens, tables = len(numbers), len(self.lengths)
         limbs = ((numbers << 1) | 1).view(torch.uint16).double()
-        result = torch.empty(tokens, tables, dtype=torch.int64)
+        result = numbers.new_empty(tokens, tables)
         step = max(1, _CHUNK // tables)
         for first in range(0, tokens, step):
             quotients = limbs[first : first + step] @ self.factors
@@ -51,9 +51,9 @@ class Divisors:
 def _limb_factors(primes: list[list[int]]) -> Tensor:
     """Block matrix `[order * limb, order * head]` of (2^16i mod 2p) / 2p."""
     orders, heads = len(primes), len(primes[0])
-    factors = torch.zeros(orders, _LIMBS, orders, heads, dtype=torch.float64)
+    factors = torch.zeros(orders, _LIMBS, orders, heads, dtype=torch.float64, device="cpu")
     for order, lengths in enumerate(primes):
         for limb in range(_LIMBS):
             shares = [(1 << _LIMB_BITS * limb) % (2 * prime) / (2 * prime) for prime in lengths]
-            factors[order, limb, order] = torch.tensor(shares, dtype=torch.float64)
+            factors[order, limb, order] = torch.tensor(shares, dtype=torch.float64, device="cpu")
     return factors.flatten(2).flatten(0, 1)

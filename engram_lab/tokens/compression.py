@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, nn
 
-from engram_lab.tokens.normaliser import token_key
+from engram_lab.tokens.normaliser import token_keys
 
 if TYPE_CHECKING:
     import tokenizers
@@ -56,12 +56,11 @@ class VocabCompression(nn.Module):
         Source: Engram paper, section 2.2; DeepSeek-V4.1-Flash inference/engram.py.
         """
         backend = _backend(tokenizer)
-        names = backend.get_vocab(with_added_tokens=True)
-        size = 1 + max(names.values())
+        size = 1 + max(backend.get_vocab(with_added_tokens=True).values())
         texts = backend.decode_batch([[i] for i in range(size)], skip_special_tokens=False)
-        keys = [_key(backend, token_id, text) for token_id, text in enumerate(texts)]
+        names = [backend.id_to_token(token_id) for token_id in range(size)]
         first: dict[object, int] = {}
-        table = [first.setdefault(key, len(first)) for key in keys]
+        table = [first.setdefault(key, len(first)) for key in _keys(names, texts)]
         return cls(torch.tensor(table, dtype=torch.int64), tokens=texts)
 
     @classmethod
@@ -176,12 +175,18 @@ def _check_surjection(table: Tensor) -> None:
         )
 
 
-def _key(backend: "tokenizers.Tokenizer", token_id: int, text: str) -> object:
-    """What two tokens share: the normalised text, or the raw token where that is no text alone."""
-    name = backend.id_to_token(token_id)
-    if name is None:
-        return token_id  # an id without a token merges with nothing
-    return name if "\ufffd" in text else token_key(text)
+def _keys(names: list[str | None], texts: list[str]) -> list[str | int]:
+    """What two tokens share: the normalised text, or the raw token where that is no text alone.
+
+    An id without a token shares with nothing.
+    """
+    keys: list[str | int] = token_keys(texts)
+    for token_id, (name, text) in enumerate(zip(names, texts, strict=True)):
+        if name is None:
+            keys[token_id] = token_id
+        elif "\ufffd" in text:
+            keys[token_id] = name
+    return keys
 
 
 def _backend(tokenizer: Any) -> "tokenizers.Tokenizer":

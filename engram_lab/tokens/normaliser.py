@@ -4,6 +4,7 @@ A lone space is set aside as U+E000 while white space is stripped; otherwise it 
 every token that normalises to nothing, the map would change its size and every multiplier with it.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -21,9 +22,10 @@ def normalise(text: str) -> str:
     return _pipeline().normalize_str(text)
 
 
-def token_key(text: str) -> str:
-    """What identifies a canonical id: the normalised text, or the text where that is empty."""
-    return normalise(text) or text
+def token_keys(texts: Sequence[str]) -> list[str]:
+    """What identifies canonical ids: the normalised texts, or the texts where those are empty."""
+    fold = _pipeline().normalize_str
+    return [fold(text) or text for text in texts]
 
 
 @cache
