@@ -1,0 +1,1 @@
+"""Figures: a tidy frame to a plotly figure; no model, no torch."""

@@ -1,0 +1,282 @@
+"""The allocation curve: loss against the split of the sparse parameters, also by token class."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from engram_lab.figures.footer import held_equal, provenance
+from engram_lab.figures.losses import losses_by_seed, minus_reference, over_seeds
+from engram_lab.figures.panels import Line, legend_above, panel_title, seeds_and_mean
+from engram_lab.figures.published import PUBLISHED_OPTIMUM, published_shapes
+from engram_lab.figures.style import (
+    COLOURS,
+    DASHES,
+    INK,
+    RULE,
+    SOFT_INK,
+    SYMBOLS,
+    Room,
+    colour,
+    require,
+    symbol,
+    titled,
+)
+
+MADE_BY = "probes.allocation.final_loss"
+RATIO_TITLE = "allocation ratio ρ (0: memory only, 1: experts only)"
+DELTA_TITLE = "loss minus loss at ρ = 1 (nats per token)"
+FIT_NOTE = (
+    "\nBlack diamond: minimum of a fitted parabola, with its bootstrap interval over documents."
+)
+CONDITIONS = {"corpus": "corpus", "static_share": "static share"}
+
+
+def allocation_curve(
+    frame: pd.DataFrame,
+    *,
+    published: pd.DataFrame | Sequence[pd.DataFrame] | None = None,
+    verdict: Any = None,
+) -> go.Figure:
+    """Loss against the share of the sparse parameters given to experts, minus that of pure experts.
+
+    Left all tokens, with the published curves behind as shapes; right the same by token class. A
+    corpus or static share that varies gives a row of panels each.
+
+    Args:
+        frame: rows of `probes.allocation.final_loss` with columns allocation_ratio (nominal) and
+            seed; curves are drawn at realised_ratio where the frame has it.
+        published: the tables `engram_allocation` and `qwen38_fixed_budget`, either or both.
+        verdict: a sentence, or an object with a `sentence` (a `Verdict`, an `Optimum`).
+
+    Raises:
+        ValueError: if columns or the points at ratio 1 are missing.
+    """
+    require(frame, "allocation_ratio", "seed", "loss_nats", made_by=MADE_BY)
+    shapes = published_shapes(published)
+    parts = split_by_condition(allocation_deltas(frame))
+    classes = [name for name in class_names(frame) if name != "all"]
+    figure = make_subplots(
+        rows=len(parts),
+        cols=2 if classes else 1,
+        column_widths=[0.55, 0.45] if classes else None,
+        horizontal_spacing=0.14,
+        vertical_spacing=0.28 / len(parts),
+        specs=[[{"secondary_y": True}] + [{}] * bool(classes)] * len(parts),
+    )
+    for row, (label, part) in enumerate(parts, start=1):
+        _all_tokens(figure, part[part["token_class"] == "all"], shapes, row)
+        panel_title(figure, f"all tokens{label}", row=row, col=1)
+        if classes:
+            _by_class(figure, part, classes, row)
+            panel_title(figure, f"by token class{label}", row=row, col=2)
+    fitted = len(parts) == 1 and hasattr(verdict, "ratio")
+    if fitted:
+        _fitted_minimum(figure, verdict)
+    figure.update_xaxes(title_text=RATIO_TITLE, row=len(parts))
+    _published_behind(figure)
+    figure.update_layout(legend=legend_above(figure, row=1, col=1))
+    if classes:
+        figure.update_layout(legend2=legend_above(figure, row=1, col=2))
+    return titled(
+        figure,
+        title="How to split the sparse parameters between experts and memory",
+        subtitle=sentences(verdict),
+        note=_note(frame, shapes) + (FIT_NOTE if fitted else ""),
+        room=Room(height=400 * len(parts)),
+    )
+
+
+def allocation_deltas(frame: pd.DataFrame) -> pd.DataFrame:
+    """Losses minus those at ratio 1: a row for each point, seed and class; x is the realised ratio.
+
+    Raises:
+        ValueError: if no row has the ratio 1.
+    """
+    conditions = [name for name in CONDITIONS if name in frame]
+    losses = losses_by_seed(frame, ["allocation_ratio", *conditions])
+    deltas = minus_reference(losses, "allocation_ratio", 1.0, within=conditions)
+    if "realised_ratio" not in frame:
+        return deltas.assign(x=deltas["allocation_ratio"])
+    realised = frame.groupby("allocation_ratio")["realised_ratio"].mean()
+    return deltas.assign(x=deltas["allocation_ratio"].map(realised))
+
+
+def split_by_condition(deltas: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Rows of one corpus and share each, with a label that says which if there are several."""
+    varying = [name for name in CONDITIONS if name in deltas and deltas[name].nunique() > 1]
+    if not varying:
+        return [("", deltas)]
+    return [
+        (
+            ", " + ", ".join(f"{CONDITIONS[n]} {v}" for n, v in zip(varying, values, strict=True)),
+            part,
+        )
+        for values, part in deltas.groupby(varying)
+    ]
+
+
+def class_names(frame: pd.DataFrame) -> list[str]:
+    """Token classes of a frame in the order in which they first stand there."""
+    return list(frame["token_class"].unique()) if "token_class" in frame else ["all"]
+
+
+def sentences(verdict: Any) -> str:
+    """Text of a verdict: a sentence, an object with one, or several of them, one a line."""
+    if verdict is None:
+        return ""
+    if isinstance(verdict, (list, tuple)):
+        return "\n".join(sentences(item) for item in verdict)
+    return str(getattr(verdict, "sentence", verdict))
+
+
+def _all_tokens(figure: go.Figure, deltas: pd.DataFrame, shapes: pd.DataFrame, row: int) -> None:
+    place = {"row": row, "col": 1}
+    low, high = deltas["delta_nats"].min(), deltas["delta_nats"].max()
+    room = 0.12 * max(high - low, 1e-3)
+    low, high = low - 2.8 * room, high + 1.2 * room
+    if len(shapes):
+        gain = -over_seeds(deltas, ["x"])["mean"].min()
+        unit = gain if gain > 0.1 * (high - low) else -0.75 * low
+        _published(figure, shapes, (low / unit, high / unit), row)
+    name = "measured" if row == 1 else ""
+    line = Line(name=name, colour=COLOURS["engram"], legend="legend" if row == 1 else "")
+    summary = seeds_and_mean(figure, deltas, line, **place)
+    zero_line(figure, row=row, col=1)
+    if len(shapes):
+        figure.add_vrect(*PUBLISHED_OPTIMUM, fillcolor=RULE, line_width=0, layer="below", **place)
+    best = summary.loc[summary["mean"].idxmin()]
+    figure.add_annotation(
+        text=f"lowest mean<br>ρ = {best['x']:.2f}",
+        x=best["x"],
+        y=best["mean"],
+        ax=0,
+        ay=-36 if best["x"] > 0.95 else 36,
+        xanchor="right" if best["x"] > 0.95 else "left" if best["x"] < 0.05 else "center",
+        showarrow=True,
+        arrowhead=2,
+        arrowwidth=1,
+        arrowcolor=SOFT_INK,
+        standoff=7,
+        **place,
+    )
+    figure.update_xaxes(range=[-0.04, 1.04], dtick=0.25, **place)
+    figure.update_yaxes(title_text=DELTA_TITLE, range=[low, high], secondary_y=False, **place)
+
+
+def _fitted_minimum(figure: go.Figure, verdict: Any) -> None:
+    """ρ* of an `Optimum` with its interval, near the top of the first panel."""
+    low, high = figure.layout.yaxis.range
+    figure.add_scatter(
+        x=[verdict.ratio],
+        y=[high - 0.05 * (high - low)],
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [verdict.high - verdict.ratio],
+            "arrayminus": [verdict.ratio - verdict.low],
+            "thickness": 1.5,
+            "width": 4,
+            "color": INK,
+        },
+        mode="markers",
+        marker={"symbol": "diamond", "size": 9, "color": INK},
+        hovertemplate="ρ* = %{x:.3f}<extra></extra>",
+        name="minimum of fit",
+        legend="legend",
+        row=1,
+        col=1,
+    )
+
+
+def zero_line(figure: go.Figure, *, row: int, col: int) -> None:
+    """A dotted line at 0, behind; call it when the panel has its traces."""
+    line = {"color": SOFT_INK, "width": 1, "dash": "dot"}
+    figure.add_hline(y=0, line=line, layer="below", row=row, col=col)
+
+
+def _published(
+    figure: go.Figure, shapes: pd.DataFrame, span: tuple[float, float], row: int
+) -> None:
+    """The published shapes on an axis of their own, whose 0 is that of the measured one."""
+    for number, (name, curve) in enumerate(shapes.groupby("series", sort=False)):
+        printed = [
+            symbol(kind if printed else "approx", SYMBOLS[1 + number])
+            for kind, printed in zip(curve["kind"], curve["printed"], strict=True)
+        ]
+        figure.add_scatter(
+            x=curve["ratio"],
+            y=curve["shape"],
+            customdata=curve[["delta_nats", "kind", "source"]],
+            mode="lines+markers",
+            line={"color": COLOURS["published"], "width": 1, "dash": "dot"},
+            marker={"symbol": printed, "size": 9, "color": COLOURS["published"]},
+            hovertemplate=(
+                "ρ = %{x:.2f}: %{customdata[0]:+.4f} nats, %{y:.0%} of the largest gain<br>"
+                "%{customdata[1]}, %{customdata[2]}<extra>" + name + "</extra>"
+            ),
+            name=name,
+            legend="legend",
+            legendrank=2000,
+            showlegend=row == 1,
+            row=row,
+            col=1,
+            secondary_y=True,
+        )
+    figure.update_yaxes(
+        title={"text": "published: share of own largest gain", "font": {"color": SOFT_INK}},
+        range=list(span),
+        tickvals=[-1, -0.5, 0],
+        tickfont={"color": SOFT_INK},
+        showgrid=False,
+        row=row,
+        col=1,
+        secondary_y=True,
+    )
+
+
+def _published_behind(figure: go.Figure) -> None:
+    """Let every measured axis lie over the published one that shares its panel."""
+    for published in list(figure.select_yaxes(secondary_y=True)):
+        measured = figure.layout[published.overlaying.replace("y", "yaxis")]
+        published.update(overlaying=None, domain=measured.domain)
+        measured.update(overlaying=published.plotly_name.replace("axis", ""), tickmode="auto")
+
+
+def _by_class(figure: go.Figure, part: pd.DataFrame, classes: list[str], row: int) -> None:
+    place = {"row": row, "col": 2}
+    for number, name in enumerate(classes):
+        line = Line(
+            name=name,
+            colour=colour(name),
+            symbol=SYMBOLS[number % len(SYMBOLS)],
+            dash=DASHES[number % len(DASHES)],
+            legend="legend2" if row == 1 else "",
+        )
+        seeds_and_mean(figure, part[part["token_class"] == name], line, **place)
+    zero_line(figure, row=row, col=2)
+    figure.update_xaxes(range=[-0.04, 1.04], dtick=0.25, **place)
+
+
+def _note(frame: pd.DataFrame, shapes: pd.DataFrame) -> str:
+    lines = [
+        provenance(frame) + ". " + held_equal(frame),
+        "Points: seeds; line: mean of seeds; shade: range over seeds. Every loss minus that at "
+        "ρ = 1 of the same seed on the same documents"
+        + ("; ρ is the realised ratio." if "realised_ratio" in frame else "."),
+    ]
+    if len(shapes):
+        gains = shapes[shapes["shape"] == -1]
+        gains = ", ".join(
+            f"{-delta:.4f} nats ({name})"
+            for name, delta in zip(gains["series"], gains["delta_nats"], strict=True)
+        )
+        lines.append(
+            "Published (grey): losses of other tokenizers and data do not compare, so each curve "
+            f"is drawn as a share of its own largest gain, {gains}. Grey band: optimum printed as "
+            "0.75-0.80. Hollow: only said to equal pure experts, or not printed in the source. "
+            f"Sources: {', '.join(sorted(set(shapes['source'])))}."
+        )
+    return "\n".join(lines)

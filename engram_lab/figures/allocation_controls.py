@@ -1,0 +1,106 @@
+"""The controls of the allocation experiment: is it the n-gram's own row, or just size?"""
+
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from engram_lab.figures.allocation import MADE_BY, class_names, sentences
+from engram_lab.figures.footer import held_equal, provenance
+from engram_lab.figures.losses import losses_by_seed, minus_reference, over_seeds
+from engram_lab.figures.panels import panel_title
+from engram_lab.figures.style import RULE, SOFT_INK, Room, colour, require, titled, translucent
+
+ARMS = {
+    "engram": "memory,<br>own addresses",
+    "neighbour": "memory,<br>neighbour's addresses",
+    "wide_ffn": "no memory,<br>wider shared FFN",
+    "experts": "experts only",
+}
+NOTE = (
+    "Points: seeds; bar and number: their mean. Same seed, data and documents in all arms. "
+    "Neighbour's addresses: every sequence reads the rows of the next one in its batch, in "
+    "training and evaluation alike."
+)
+
+
+def controls_figure(
+    frame: pd.DataFrame, *, reference: str = "experts", verdict: Any = None
+) -> go.Figure:
+    """Loss of every arm minus that of the reference arm, in all and by token class.
+
+    Args:
+        frame: rows of `probes.allocation.final_loss` with columns arm and seed; the arms `engram`,
+            `neighbour`, `wide_ffn` and `experts` have labels, others keep their names.
+        reference: arm that the others are compared with.
+        verdict: a sentence, an object with a `sentence`, or several of them.
+
+    Raises:
+        ValueError: if columns or the reference arm are missing.
+    """
+    require(frame, "arm", "seed", "loss_nats", made_by=MADE_BY)
+    deltas = minus_reference(losses_by_seed(frame, ["arm"]), "arm", reference)
+    deltas = deltas[deltas["arm"] != reference]
+    known = [arm for arm in ARMS if arm in set(deltas["arm"])]
+    arms = known + sorted(set(deltas["arm"]) - set(known))
+    classes = class_names(frame)
+    figure = make_subplots(rows=1, cols=len(classes), shared_yaxes=True, horizontal_spacing=0.03)
+    for col, name in enumerate(classes, start=1):
+        part = deltas[deltas["token_class"] == name]
+        for arm in arms:
+            _arm(figure, part[part["arm"] == arm], arm, col)
+        line = {"color": SOFT_INK, "width": 1, "dash": "dot"}
+        figure.add_vline(x=0, line=line, layer="below", row=1, col=col)
+        panel_title(figure, "all tokens" if name == "all" else name, row=1, col=col, above=4)
+    low, high = min(0.0, deltas["delta_nats"].min()), max(0.0, deltas["delta_nats"].max())
+    room = 0.16 * (high - low)
+    figure.update_xaxes(range=[low - room, high + room], nticks=5, showgrid=True, gridcolor=RULE)
+    figure.update_yaxes(range=[len(arms) - 0.4, -0.7], showgrid=False, ticks="", showline=False)
+    figure.add_annotation(
+        text=f"loss minus that of {ARMS.get(reference, reference)} (nats per token)",
+        x=0.5,
+        y=0,
+        xref="paper",
+        yref="paper",
+        yanchor="top",
+        yshift=-26,
+        font={"size": 13},
+    )
+    return titled(
+        figure,
+        title="Controls: own rows, somebody else's rows, or just a wider network",
+        subtitle=sentences(verdict),
+        note=f"{provenance(frame)}. {held_equal(frame)}\n{NOTE}",
+        room=Room(height=30 + 72 * len(arms), left=156, head=34),
+    )
+
+
+def _arm(figure: go.Figure, deltas: pd.DataFrame, arm: str, col: int) -> None:
+    label, shade, place = ARMS.get(arm, arm), colour(arm), {"row": 1, "col": col}
+    mean = float(over_seeds(deltas, ["arm"])["mean"].iloc[0])
+    figure.add_bar(
+        x=[mean],
+        y=[label],
+        orientation="h",
+        width=0.36,
+        marker={"color": translucent(shade, 0.35), "line": {"color": shade, "width": 1}},
+        hovertemplate="mean %{x:+.4f} nats<extra></extra>",
+        name=arm,
+        showlegend=False,
+        **place,
+    )
+    figure.add_scatter(
+        x=deltas["delta_nats"],
+        y=[label] * len(deltas),
+        customdata=deltas["seed"],
+        mode="markers",
+        marker={"color": shade, "size": 7, "line": {"color": "white", "width": 1}},
+        hovertemplate="seed %{customdata}: %{x:+.4f} nats<extra></extra>",
+        name=f"{arm}, seeds",
+        showlegend=False,
+        **place,
+    )
+    figure.add_annotation(
+        text=f"{mean:+.3f}".replace("-", "−"), x=mean, y=label, yshift=22, showarrow=False, **place
+    )

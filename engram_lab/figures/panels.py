@@ -1,0 +1,115 @@
+"""What several figures draw alike: seeds with their mean and range, the title of a panel."""
+
+from dataclasses import dataclass
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from engram_lab.figures.losses import over_seeds
+from engram_lab.figures.style import INK, translucent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """How one series looks.
+
+    Attributes:
+        name: its legend entry.
+        colour: `#rrggbb`.
+        symbol: marker of the mean and, smaller, of the seeds.
+        dash: of the line through the means.
+        legend: which legend names it ("legend", "legend2"), or "" for none.
+    """
+
+    name: str
+    colour: str
+    symbol: str = "circle"
+    dash: str = "solid"
+    legend: str = "legend"
+
+
+def seeds_and_mean(
+    figure: go.Figure, deltas: pd.DataFrame, line: Line, *, row: int, col: int
+) -> pd.DataFrame:
+    """Draw every seed as a point, the mean as a line and the range over seeds as a band.
+
+    Args:
+        deltas: columns x, seed and delta_nats.
+
+    Returns:
+        What was drawn: columns x, mean, low, high and seeds.
+    """
+    summary = over_seeds(deltas, ["x"])
+    place = {"row": row, "col": col}
+    shown = {"legendgroup": line.name, "legend": line.legend or None}
+    if summary["seeds"].max() > 1:
+        figure.add_scatter(
+            x=[*summary["x"], *summary["x"][::-1]],
+            y=[*summary["high"], *summary["low"][::-1]],
+            fill="toself",
+            fillcolor=translucent(line.colour, 0.13),
+            line={"width": 0},
+            mode="lines",
+            hoverinfo="skip",
+            name=f"{line.name}, range over seeds",
+            showlegend=False,
+            **shown,
+            **place,
+        )
+    figure.add_scatter(
+        x=deltas["x"],
+        y=deltas["delta_nats"],
+        customdata=deltas["seed"],
+        mode="markers",
+        marker={"color": translucent(line.colour, 0.55), "size": 5, "symbol": line.symbol},
+        hovertemplate="seed %{customdata}: %{y:+.4f} nats at %{x:.3f}<extra></extra>",
+        name=f"{line.name}, seeds",
+        showlegend=False,
+        **shown,
+        **place,
+    )
+    figure.add_scatter(
+        x=summary["x"],
+        y=summary["mean"],
+        mode="lines+markers",
+        line={"color": line.colour, "width": 2, "dash": line.dash},
+        marker={"size": 8, "symbol": line.symbol, "line": {"color": "white", "width": 1}},
+        hovertemplate="mean %{y:+.4f} nats at %{x:.3f}<extra></extra>",
+        name=line.name,
+        showlegend=bool(line.legend),
+        **shown,
+        **place,
+    )
+    return summary
+
+
+def panel_title(figure: go.Figure, text: str, *, row: int, col: int, above: int = 22) -> None:
+    """Bold text so many pixels above a panel; the default leaves room for a legend."""
+    figure.add_annotation(
+        text=f"<b>{text}</b>",
+        x=0,
+        xref="x domain",
+        xanchor="left",
+        y=1,
+        yref="y domain",
+        yanchor="bottom",
+        yshift=above,
+        font={"size": 13, "color": INK},
+        showarrow=False,
+        row=row,
+        col=col,
+    )
+
+
+def legend_above(figure: go.Figure, *, row: int, col: int) -> dict[str, object]:
+    """Layout of a horizontal legend just above a panel."""
+    subplot = figure.get_subplot(row, col)
+    x_axis = subplot.xaxis if hasattr(subplot, "xaxis") else subplot[0].xaxis
+    y_axis = subplot.yaxis if hasattr(subplot, "yaxis") else subplot[0].yaxis
+    return {
+        "orientation": "h",
+        "x": x_axis.domain[0],
+        "xanchor": "left",
+        "y": y_axis.domain[1],
+        "yanchor": "bottom",
+    }
