@@ -70,7 +70,9 @@ def finish_all(
         From the label of a failed job to its traceback.
     """
     pending = [
-        job for job in jobs if fresh or not store.holds(job.name, job.point, "it is computed again")
+        job
+        for job in jobs
+        if fresh or not store.holds(job.name, job.point, "it is computed again", config=job.config)
     ]
     failures: dict[str, str] = {}
     if not pending:
@@ -125,7 +127,7 @@ def _finish(job: Job, *, work: Work, store: Store, fresh: bool, wait: bool) -> O
         with store.locked(job.name, wait=wait) as held:
             if not held:
                 return job, "busy", ""
-            if fresh or not store.holds(job.name, job.point):
+            if fresh or not store.holds(job.name, job.point, config=job.config):
                 store.save(job.name, *work(job))
     except Exception:
         return job, "failed", traceback.format_exc()

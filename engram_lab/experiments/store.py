@@ -21,6 +21,7 @@ from typing import Any
 import pandas as pd
 from filelock import FileLock, Timeout
 
+from engram_lab.configs import same_config
 from engram_lab.paths import results_dir
 
 FREE_BYTES = 1_000_000  # below this no point is begun: its result could not be stored
@@ -80,7 +81,7 @@ class Store:
             raise StoreError(_no_space(self.folder))
 
     def load(
-        self, name: str, point: Mapping[str, Any], consequence: str = ""
+        self, name: str, point: Mapping[str, Any], consequence: str = "", *, config: Any = None
     ) -> pd.DataFrame | None:
         """Rows stored for one point, or None if there are none or they are damaged.
 
@@ -89,20 +90,24 @@ class Store:
             point: grid values of the point; a pair stored for other values counts as damaged.
             consequence: ends the warning that names a damaged pair, for instance "it is computed
                 again"; without it there is no warning.
+            config: config of the point; a pair whose record states another one counts as damaged
+                (a default may have changed since, which the name does not tell).
         """
         table, record = self._paths(name)
         if not table.exists() and not record.exists():
             return None
         try:
-            return _read(table, record, point)
+            return _read(table, record, point, config)
         except (OSError, ValueError, KeyError) as error:
             if consequence:
                 warnings.warn(f"result {table} is damaged: {error}; {consequence}", stacklevel=3)
             return None
 
-    def holds(self, name: str, point: Mapping[str, Any], consequence: str = "") -> bool:
+    def holds(
+        self, name: str, point: Mapping[str, Any], consequence: str = "", *, config: Any = None
+    ) -> bool:
         """Whether sound rows of one point are stored; arguments as for `load`."""
-        return self.load(name, point, consequence) is not None
+        return self.load(name, point, consequence, config=config) is not None
 
     def save(self, name: str, frame: pd.DataFrame, record: Mapping[str, Any]) -> None:
         """Store the rows of one point and the record of how they came about.
@@ -174,7 +179,7 @@ def write_atomic(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _read(table: Path, description: Path, point: Mapping[str, Any]) -> pd.DataFrame:
+def _read(table: Path, description: Path, point: Mapping[str, Any], config: Any) -> pd.DataFrame:
     for path in (table, description):
         if not path.exists():
             raise ValueError(f"{path.name} is missing")
@@ -190,6 +195,8 @@ def _read(table: Path, description: Path, point: Mapping[str, Any]) -> pd.DataFr
         raise ValueError(f"it has {len(frame)} rows, {description.name} says {record['rows']}")
     if record["point"] != json.loads(json.dumps(point)):
         raise ValueError(f"it was stored for the point {record['point']}, not for {dict(point)}")
+    if config is not None and not same_config(record["config"], config):
+        raise ValueError("it was stored for a config with other values (a default has changed)")
     return frame
 
 

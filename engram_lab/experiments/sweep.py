@@ -113,8 +113,8 @@ def run(
 
     Args:
         limit: take only the first so many points of the grid (after `only`).
-        fresh: compute also points that are stored, and put the new rows in their place. What
-            `execute` itself keeps (checkpoints) is used again; delete those to train anew.
+        fresh: compute also points that are stored, and put the new rows in their place; an
+            `execute` that takes `fresh`, as `load_or_fit` does, also trains anew.
         n_jobs: processes that compute points, one torch thread each; 1 computes in this process.
             None takes `$ENGRAM_LAB_JOBS`, else 1.
         only: keep the points with these values: `{"seed": 0, "allocation_ratio": (0.5, 1.0)}`.
@@ -131,11 +131,12 @@ def run(
     store = Store.opened(sweep.name)
     failures = {job.label: job.failure for job in jobs if job.failure}
     ready = [job for job in jobs if not job.failure]
-    work = partial(_compute, sweep)
+    work = partial(_compute, sweep, fresh=fresh)
     failures |= finish_all(ready, work, store, fresh=fresh, workers=workers, title=sweep.name)
     if failures:
         raise _sweep_error(sweep.name, failures, total=len(jobs))
-    frames = [store.load(job.name, job.point, "run the sweep again to repair it") for job in jobs]
+    advice = "run the sweep again to repair it"
+    frames = [store.load(job.name, job.point, advice, config=job.config) for job in jobs]
     missing = [job.label for job, frame in zip(jobs, frames, strict=True) if frame is None]
     if missing:
         raise SweepError(f"results of {sweep.name} vanished after they were stored: {missing}", {})
@@ -154,7 +155,7 @@ def load_results(sweep: Sweep, *, only: Mapping[str, Any] | None = None) -> pd.D
     """
     jobs = [job for job in _jobs(sweep, _chosen(sweep, only, None)) if not job.failure]
     store = Store.of(sweep.name)
-    frames = [store.load(job.name, job.point, "it is left out") for job in jobs]
+    frames = [store.load(job.name, job.point, "it is left out", config=job.config) for job in jobs]
     found = [frame for frame in frames if frame is not None]
     if not found:
         return pd.DataFrame(columns=list(sweep.points()[0]))
@@ -206,10 +207,11 @@ def _plain(point: Point) -> Point:
     }
 
 
-def _compute(sweep: Sweep, job: Job) -> tuple[pd.DataFrame, dict[str, Any]]:
+def _compute(sweep: Sweep, job: Job, *, fresh: bool) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Rows of one point, and the record of how they came about."""
     started = time.perf_counter()
-    executed = sweep.execute(job.config)
+    anew = fresh and "fresh" in inspect.signature(sweep.execute).parameters
+    executed = sweep.execute(job.config, **({"fresh": True} if anew else {}))
     if getattr(executed, "interrupted", False):
         raise KeyboardInterrupt(f"the run at {job.label} was interrupted; it is not stored")
     frame = _labelled(sweep.measure(executed), job)

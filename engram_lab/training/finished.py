@@ -12,7 +12,7 @@ import pandas as pd
 from safetensors import SafetensorError
 from transformers.utils import logging
 
-from engram_lab.configs import to_json
+from engram_lab.configs import same_config, to_json
 from engram_lab.model.modeling import EngramLM
 from engram_lab.training.checkpoint import whole_folder
 from engram_lab.training.config import RunConfig
@@ -58,7 +58,7 @@ def load_finished(
         config, seconds = record["config"], record["seconds"]
     except (OSError, KeyError, ValueError) as error:
         return _damaged(folder, error)
-    if config != json.loads(to_json(run_config)):
+    if not same_config(config, run_config):
         raise ValueError(
             f"{folder} must hold the model of this run config; its {RUN} states another one. "
             "Delete the folder to train again."

@@ -1,5 +1,6 @@
 """`fit` and `load_or_fit`: from a `RunConfig` to a trained model with its history."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -104,12 +105,17 @@ def fit(
     return _trained(run_config, data, model, history, seconds=loop.seconds, finished=finished)
 
 
-def load_or_fit(run_config: RunConfig, *, progress: bool = True) -> TrainedRun:
+def load_or_fit(run_config: RunConfig, *, progress: bool = True, fresh: bool = False) -> TrainedRun:
     """The trained model of a config: loaded if it was trained before, else trained and kept.
 
     Models live in `paths.checkpoints_dir()`, in a folder named by the config's fingerprint, written
     by `save_pretrained`. Two processes that ask at once train once. An interrupted or killed run
     goes on from its last checkpoint when asked again.
+
+    Args:
+        run_config: what to train on what.
+        progress: whether to show a bar.
+        fresh: train anew, in place of what is kept.
 
     Raises:
         ValueError: if the folder holds a model of another config, or one whose memory does not fit
@@ -122,6 +128,10 @@ def load_or_fit(run_config: RunConfig, *, progress: bool = True) -> TrainedRun:
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(f"{folder}.lock") if accelerator.is_main_process else nullcontext()
     with lock:
+        accelerator.wait_for_everyone()
+        if fresh and accelerator.is_main_process:
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(steps_folder, ignore_errors=True)
         accelerator.wait_for_everyone()
         found = load_finished(folder, run_config)
         if found is not None:
