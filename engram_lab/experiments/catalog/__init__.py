@@ -1,4 +1,4 @@
-"""Every experiment of the library, one constant each: `run(catalog.ENGRAM_ALLOCATION)`."""
+"""Every experiment of the catalogue, one constant each."""
 
 from engram_lab.experiments.catalog.engram_allocation import (
     ENGRAM_ALLOCATION,
@@ -6,6 +6,7 @@ from engram_lab.experiments.catalog.engram_allocation import (
     ENGRAM_ALLOCATION_D1,
     ENGRAM_ALLOCATION_SHARES,
     ENGRAM_ALLOCATION_TEXT,
+    QUICKSTART,
 )
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "ENGRAM_ALLOCATION_D1",
     "ENGRAM_ALLOCATION_SHARES",
     "ENGRAM_ALLOCATION_TEXT",
+    "QUICKSTART",
 ]
