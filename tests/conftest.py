@@ -48,6 +48,12 @@ def _fixed_seeds() -> None:
     np.random.seed(0)
 
 
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The checkout."""
+    return Path(__file__).resolve().parent.parent
+
+
 @pytest.fixture
 def tiny_config() -> "EngramLMConfig":
     """A config of a few thousand parameters with a memory and experts; `replace` or `copy` it."""
