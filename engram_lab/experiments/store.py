@@ -22,7 +22,7 @@ import pandas as pd
 from filelock import FileLock, Timeout
 
 from engram_lab.configs import same_config
-from engram_lab.paths import results_dir
+from engram_lab.paths import checkout, results_dir
 
 FREE_BYTES = 1_000_000  # below this no point is begun: its result could not be stored
 
@@ -37,16 +37,18 @@ class Store:
 
     Attributes:
         folder: where the pairs `<fingerprint>.csv` and `<fingerprint>.json` lie.
+        shipped: folder of the results that came with the checkout, read where `folder` has none.
         identity: device and inode of the folder at the start of a run; None outside a run.
     """
 
     folder: Path
+    shipped: Path | None = None
     identity: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, name: str) -> "Store":
         """Store of the sweep `name` below `paths.results_dir()`; nothing is made on disk."""
-        return cls(folder=results_dir() / name)
+        return cls(folder=results_dir() / name, shipped=_shipped(name))
 
     @classmethod
     def opened(cls, name: str) -> "Store":
@@ -63,7 +65,7 @@ class Store:
                 f"the results folder {folder} cannot be made ({error.strerror or error}). "
                 "Set ENGRAM_LAB_HOME to a folder you may write to."
             ) from error
-        return cls(folder=folder, identity=_identity(folder))
+        return cls(folder=folder, shipped=_shipped(name), identity=_identity(folder))
 
     def check(self) -> None:
         """Refuse to go on where a result could not be stored.
@@ -95,7 +97,11 @@ class Store:
         """
         table, record = self._paths(name)
         if not table.exists() and not record.exists():
-            return None
+            if self.shipped is None:
+                return None
+            table, record = self.shipped / table.name, self.shipped / record.name
+            if not table.exists():
+                return None
         try:
             return _read(table, record, point, config)
         except (OSError, ValueError, KeyError) as error:
@@ -177,6 +183,11 @@ def write_atomic(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _shipped(name: str) -> Path | None:
+    root = checkout()
+    return root / "data" / "results" / name if root else None
 
 
 def _read(table: Path, description: Path, point: Mapping[str, Any], config: Any) -> pd.DataFrame:

@@ -146,3 +146,21 @@ def test_the_revision_is_the_commit_or_else_the_version(repository, tmp_path):
 
 def _disk_full(descriptor):
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_results_that_ship_are_read_where_home_has_none(results, tmp_path, monkeypatch):
+    stored = run(fake_sweep())
+    monkeypatch.setattr(store, "checkout", lambda: tmp_path)
+    monkeypatch.setenv("ENGRAM_LAB_HOME", str(tmp_path / "elsewhere"))
+    assert_frame_equal(run(fake_sweep()), stored)
+    assert executions() == 0  # counted where home is now
+
+
+def test_a_result_of_a_config_with_another_default_is_computed_again(results):
+    run(fake_sweep(), limit=1)
+    record = min(results.glob("*.json"))
+    content = json.loads(record.read_text())
+    key = next(iter(content["config"]))
+    record.write_text(json.dumps(content | {"config": content["config"] | {key: "other"}}))
+    with pytest.warns(UserWarning, match="a default has changed"):
+        run(fake_sweep(), limit=1)

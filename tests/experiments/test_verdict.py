@@ -135,7 +135,7 @@ def with_one_document(frame):
     ("change", "message"),
     [
         (without_documents, "missing: document. probes.allocation.final_loss"),
-        (with_another_document, r"missing in documents \[3\]"),
+        (with_another_document, r"missing in \[3\]"),
         (with_nan, "losses must be finite; they are not in documents"),
         (with_other_tokens, "evaluated on other tokens"),
         (with_seeds_apart, "share no seed"),
