@@ -7,11 +7,13 @@ from engram_lab.experiments.verdict import Verdict, paired_difference
 
 PUBLISHED_RATIO = 0.75
 ENDS = {1.0: "experts alone", 0.0: "memory alone"}
+STRICT = Bootstrap(seeds=True)
+"""Documents and seeds drawn anew: at small scale seeds differ more than documents do."""
 CONTROLS = {"neighbour": "a neighbour's addresses", "wide_ffn": "a wider shared expert"}
 
 
 def allocation_claims(
-    frame: pd.DataFrame, corpus: str, *, bootstrap: Bootstrap | None = None
+    frame: pd.DataFrame, corpus: str, *, bootstrap: Bootstrap = STRICT
 ) -> list[Verdict]:
     """Verdicts on "the published split beats either end" for one corpus.
 
@@ -21,7 +23,7 @@ def allocation_claims(
     Args:
         frame: rows of `probes.allocation.final_loss` with columns allocation_ratio and seed.
         corpus: name that opens each claim.
-        bootstrap: how intervals are made; None takes `Bootstrap()`.
+        bootstrap: how intervals are made.
 
     Raises:
         ValueError: if no ratio lies between 0 and 1, or an end is missing.
@@ -48,12 +50,12 @@ def allocation_claims(
     ]
 
 
-def control_claims(frame: pd.DataFrame, *, bootstrap: Bootstrap | None = None) -> list[Verdict]:
+def control_claims(frame: pd.DataFrame, *, bootstrap: Bootstrap = STRICT) -> list[Verdict]:
     """Verdicts on "the hybrid beats its controls".
 
     Args:
         frame: rows of `probes.allocation.final_loss` with columns arm and seed.
-        bootstrap: how intervals are made; None takes `Bootstrap()`.
+        bootstrap: how intervals are made.
     """
     return [
         paired_difference(
