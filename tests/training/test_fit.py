@@ -1,7 +1,9 @@
 """fit: repeatable, resumable, stoppable; and load_or_fit, which trains each config once."""
 
+import gc
 import json
 import shutil
+import weakref
 
 import pandas as pd
 import pytest
@@ -293,3 +295,22 @@ def test_a_deleted_folder_is_made_again(tmp_path):
     shutil.rmtree(paths.checkpoints_dir())
     load_or_fit(run, progress=False)
     assert (paths.checkpoints_dir() / fingerprint(run) / "run.json").is_file()
+
+
+def test_a_run_that_is_let_go_leaves_no_model_behind(tmp_path):
+    run = quiet(small_run(), checkpoint_dir=tmp_path)
+    model = weakref.ref(run.model)
+    del run
+    gc.collect()
+    assert model() is None
+
+
+def test_a_failed_run_leaves_no_model_behind_once_its_error_is_gone(monkeypatch):
+    stop_at(monkeypatch, 4, factor=float("nan"))
+    model = fit_module.EngramLM(small_run().model, load_data(small_run()).compression)
+    with pytest.raises(NonFiniteLoss) as caught:
+        quiet(small_run(), model=model)
+    model = weakref.ref(model)
+    del caught
+    gc.collect()
+    assert model() is None
