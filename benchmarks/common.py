@@ -83,11 +83,16 @@ def append_rows(topic: str, rows: Sequence[Mapping[str, object]]) -> Path:
 
 
 def machine() -> dict[str, object]:
-    """What a timing depends on beside the code: device, cores, threads and versions."""
+    """What a timing depends on beside the code: device, cores, threads, versions, other programs.
+
+    `load` is the number of programs that wanted a core in the last minute; well above the threads
+    of the benchmark, only ratios and processor times mean much.
+    """
     return {
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else _cpu_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None,
         "torch": torch.__version__,
         "python": platform.python_version(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
