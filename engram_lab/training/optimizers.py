@@ -16,7 +16,7 @@ def parameter_groups(model: nn.Module) -> dict[str, Named]:
     """Every trainable parameter in exactly one group, by what it is.
 
     - `table`: memory tables, named `*.table.weight`;
-    - `gain`: norms, biases and whatever else has one axis;
+    - `gain`: norms, the memory's gains, biases and whatever else has one axis;
     - `embedding`: token embedding, output head, routers;
     - `hidden`: matrices in between, and stacks of them (experts);
     - `filter`: depthwise convolutions.
@@ -34,8 +34,8 @@ def parameter_groups(model: nn.Module) -> dict[str, Named]:
             continue
         if name.endswith("table.weight"):
             group = "table"
-        elif parameter.ndim < 2 or id(parameter) in norms or "norm" in name.split(".")[-1]:
-            group = "gain"
+        elif parameter.ndim < 2 or id(parameter) in norms or name.endswith(("gain", "norm")):
+            group = "gain"  # the memory's gains have a branch axis, so rank alone does not tell
         elif id(parameter) in embeddings or "router" in name:
             group = "embedding"
         else:

@@ -51,8 +51,12 @@ def test_gains_and_norms_of_any_shape_have_no_decay():
     model = small_model()
     optimizers = build_optimizers(model, TrainConfig())
     for name, parameter in model.named_parameters():
-        if "norm" in name or parameter.ndim < 2:
+        if "norm" in name or name.endswith("gain") or parameter.ndim < 2:
             assert settings(optimizers, name)[2] == 0.0, name
+    gains = [name for name, _ in model.named_parameters() if name.endswith("_gain")]
+    assert gains
+    muon = build_optimizers(model, TrainConfig(optimizer="muon")).parts["muon"][1]
+    assert not set(gains) & set(muon)
 
 
 def test_muon_takes_matrices_between_embedding_and_head():
