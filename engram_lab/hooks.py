@@ -27,7 +27,12 @@ class HookPoint(nn.Module):
     @property
     def watched(self) -> bool:
         """Whether any hook looks at this point now (fused paths step aside when one does)."""
-        return bool(self._forward_hooks or self._forward_pre_hooks)
+        return bool(
+            self._forward_hooks
+            or self._forward_pre_hooks
+            or self._backward_hooks
+            or self._backward_pre_hooks
+        )
 
 
 class Recording(dict):
@@ -103,21 +108,32 @@ def edit(model: nn.Module, changes: Mapping[str, Change]) -> Iterator[None]:
         KeyError: if a pattern fits no module, listing near matches.
         TypeError: if a function returns something else than a tensor.
         ValueError: if the returned tensor has another shape.
+        RuntimeError: if the model ran but never called a matched module, so its edit had no effect.
     """
     modules = dict(model.named_modules())
-    handles = []
+    idle: set[str] = set()
+    ran: list[bool] = []
+    handles = [model.register_forward_hook(lambda *call: ran.append(True))]
     try:
         for pattern, change in changes.items():
             for name in _matches(model, [pattern]):
-                handles.append(modules[name].register_forward_hook(_replacer(name, change)))
+                idle.add(name)
+                hook = _replacer(name, change, idle)
+                handles.append(modules[name].register_forward_hook(hook))
         yield
+        if ran and idle:
+            raise RuntimeError(
+                f"the model ran without calling {', '.join(sorted(idle))}, so the edit had no "
+                "effect. Edit a hook point (hook_...) instead."
+            )
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _replacer(name: str, change: Change) -> Callable:
+def _replacer(name: str, change: Change, idle: set[str]) -> Callable:
     def hook(module: nn.Module, inputs: tuple, output: object) -> object:
+        idle.discard(name)
         value = _first_tensor(output, name)
         new = change(value)
         if not isinstance(new, Tensor):

@@ -74,3 +74,12 @@ def test_edits_of_one_point_apply_in_order():
     model, x = Toy(), torch.ones(1, 3)
     with edit(model, {"hook_mid": torch.zeros_like, "*_mid": lambda v: v + 1}):
         torch.testing.assert_close(model(x), model.second(torch.ones(1, 3)))
+
+
+def test_an_edit_of_a_module_that_never_runs_is_an_error():
+    model = Toy()
+    model.unused = nn.Linear(3, 3)
+    with pytest.raises(RuntimeError, match="without calling unused"):  # noqa: SIM117
+        with edit(model, {"unused": torch.zeros_like}):
+            model(torch.ones(1, 3))
+    assert hooks_of(model) == 0

@@ -12,7 +12,7 @@ from engram_lab.memory.conv import rms_norm, short_conv
 from engram_lab.memory.fused import UpdateRule, fused_update
 from engram_lab.memory.gate import context_gate
 from engram_lab.memory.hashing import NgramHash
-from engram_lab.memory.history import History, MemoryContext, read_history, segment_numbers
+from engram_lab.memory.history import History, MemoryContext, segment_numbers
 from engram_lab.memory.state import MemoryState
 from engram_lab.memory.table import MemoryTable
 
@@ -139,7 +139,8 @@ class Engram(nn.Module):
                 f"hidden must end in [branch, hidden] = {(self.hc_mult, self.hidden_size)}; "
                 f"got {tuple(hidden.shape)}"
             )
-        history = read_history(canonical_ids, self.config.reach, context=context, state=state)
+        reach = self.config.reach
+        history = self.hash.history(canonical_ids, reach, context=context, state=state)
         rows = self._read(history, context)
         memory = rearrange(rows, "batch seq table row -> batch seq (table row)")
         if state is None and self._may_fuse(hidden, memory):
@@ -161,6 +162,8 @@ class Engram(nn.Module):
     def _may_fuse(self, hidden: Tensor, memory: Tensor) -> bool:
         """Whether nobody watches the values in between and the numbers are wide enough."""
         watched = self.hook_key.watched or self.hook_gate.watched or self.hook_value.watched
+        projection = self.projection  # the fused pass multiplies by its weight alone
+        watched |= type(projection) is not nn.Linear or bool(projection._forward_hooks)
         wide = hidden.dtype == memory.dtype and hidden.dtype in (torch.float32, torch.float64)
         cast = torch.is_autocast_enabled(hidden.device.type)
         return wide and not watched and not cast and not torch.compiler.is_compiling()
@@ -245,7 +248,7 @@ class Engram(nn.Module):
         """Segment numbers that the convolution respects; None where it respects none."""
         if not self.config.conv_reset:
             return None
-        return segment_numbers(history, self.config, self.hash.special_ids)
+        return segment_numbers(history, self.config, self.hash.prepared.special_ids)
 
     def _silent(self, history: History) -> Tensor | None:
         """Positions of the chunk that hand no value on; None where a mask is absent or ignored."""

@@ -47,13 +47,12 @@ class EngramCache(DynamicCache):
 
     def crop(self, tokens_to_remove: int) -> None:
         """Forget the last positions: `tokens_to_remove` is their negative count."""
+        length = self.get_seq_length() + tokens_to_remove
+        if self.memory is not None and tokens_to_remove < 0:
+            self.memory.crop(length)  # first, since it refuses what it cannot rewind
         super().crop(tokens_to_remove)
-        if tokens_to_remove == 0:
-            return
-        if self.memory is not None:
-            self.memory.crop(self.get_seq_length())
         if self.document_ids is not None:
-            self.document_ids = self.document_ids[:, : self.get_seq_length()]
+            self.document_ids = self.document_ids[:, :length]
 
     def reorder_cache(self, beam_idx: Int[Tensor, "batch"]) -> None:
         """Let row i continue row `beam_idx[i]`, as beam search asks."""

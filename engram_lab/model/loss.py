@@ -1,4 +1,4 @@
-"""Next-token cross-entropy that knows packed documents and padding."""
+"""Next-token cross-entropy that knows packed documents and padding, and the logits it needs."""
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,19 @@ def shifted_labels(
     if document_ids is not None:
         shifted[:, :-1].masked_fill_(document_ids[:, 1:] != document_ids[:, :-1], IGNORED_LABEL)
     return shifted
+
+
+def last_positions(
+    hidden: Float[Tensor, "batch seq hidden"], count: int
+) -> Float[Tensor, "batch kept hidden"]:
+    """The last `count` positions, those whose logits are wanted; 0 stands for all of them.
+
+    Raises:
+        ValueError: if `count` is negative.
+    """
+    if count < 0:
+        raise ValueError(f"logits_to_keep must be at least 0 (0 for all positions); got {count}")
+    return hidden[:, -count:] if count else hidden
 
 
 def next_token_loss(

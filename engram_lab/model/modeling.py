@@ -33,7 +33,7 @@ from engram_lab.model.cache import EngramCache
 from engram_lab.model.config import EngramLMConfig
 from engram_lab.model.initialise import initialise
 from engram_lab.model.layers import RMSNorm, rotary_angles
-from engram_lab.model.loss import next_token_loss
+from engram_lab.model.loss import last_positions, next_token_loss
 from engram_lab.model.moe import Router
 from engram_lab.model.vocabulary import with_compression
 from engram_lab.tokens.compression import VocabCompression
@@ -129,7 +129,8 @@ class EngramLM(PreTrainedModel, GenerationMixin):
             num_items_in_batch: divisor of the summed loss, in place of the labelled tokens here.
 
         Raises:
-            ValueError: on ids outside the vocabulary, a mask of the wrong shape or no ids at all.
+            ValueError: on ids outside the vocabulary, a mask of the wrong shape, no ids at all or a
+                negative `logits_to_keep`.
             TypeError: on a cache without the memory's history, or an unknown argument.
         """
         self._check_inputs(input_ids, cache, kwargs)
@@ -139,7 +140,7 @@ class EngramLM(PreTrainedModel, GenerationMixin):
             document_ids = several_documents(document_ids)
         stream = self._stream(input_ids, attention_mask, position_ids, document_ids, cache)
         states, balance = self._run_blocks(input_ids, stream)
-        logits = self.lm_head(states[-1][:, -logits_to_keep:] if logits_to_keep else states[-1])
+        logits = self.lm_head(last_positions(states[-1], logits_to_keep))
         loss = None
         if labels is not None:
             loss = next_token_loss(logits, labels, document_ids, divisor=num_items_in_batch)

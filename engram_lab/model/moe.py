@@ -64,7 +64,8 @@ class Router(nn.Module):
         Int64[Tensor, "token topk"], Float[Tensor, "token topk"], Float[Tensor, "token expert"]
     ]:
         """Chosen experts, their weights (from unbiased scores) and all scores."""
-        logits = F.linear(hidden.float(), self.weight.float())
+        with torch.autocast(hidden.device.type, enabled=False):  # scores are float32 by rule
+            logits = F.linear(hidden.float(), self.weight.float())
         scores = self.hook_router_probs(router_scores(logits, self.config.score))
         chosen = (scores + self.bias.float()).topk(self.config.topk, dim=-1).indices
         weights = scores.gather(-1, chosen)
@@ -143,6 +144,7 @@ class Experts(nn.Module):
         place[order] = torch.arange(order.numel(), device=order.device)
         place, source = place.view_as(chosen), order // chosen.shape[1]
         ends = load.cumsum(0).to(torch.int32)
+        hidden = hidden.to(_compute_dtype(hidden))
         inner = F.grouped_mm(
             _Dispatch.apply(hidden, source, place), self.gate_up.to(hidden.dtype), offs=ends
         )
@@ -150,6 +152,12 @@ class Experts(nn.Module):
         inner = inner * weights.flatten().index_select(0, order).to(inner.dtype)[:, None]
         outputs = F.grouped_mm(inner, self.down.to(hidden.dtype), offs=ends)
         return _Combine.apply(outputs, source, place)
+
+
+def _compute_dtype(hidden: Tensor) -> torch.dtype:
+    """Autocast does not know the grouped product, so its dtype is taken over by hand."""
+    device = hidden.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
 
 
 class MoE(nn.Module):

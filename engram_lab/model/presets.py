@@ -16,7 +16,7 @@ def tiny(vocab_size: int = 260) -> EngramLMConfig:
         num_hidden_layers=2,
         num_attention_heads=2,
         max_position_embeddings=256,
-        moe=MoEConfig(n_routed_experts=8, topk=2, expert_width=16, shared_width=48),
+        moe=MoEConfig(n_routed_experts=16, topk=2, expert_width=16, shared_width=48),
         engram=EngramConfig(
             layer_ids=(1,), engram_vocab_size=(97, 97), n_head_per_ngram=2, n_embed_per_ngram=16
         ),

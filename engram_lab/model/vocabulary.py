@@ -1,5 +1,7 @@
 """The token map's constants in the model's config."""
 
+import torch
+
 from engram_lab.model.config import EngramLMConfig
 from engram_lab.tokens.compression import VocabCompression
 
@@ -15,7 +17,8 @@ def with_compression(
     if config.engram is None or not config.engram.compress:
         return config.replace()
     if compression is None:
-        if config.canonical_vocab_size is None:
+        on_meta = torch.get_default_device().type == "meta"  # the map comes with the checkpoint
+        if config.canonical_vocab_size is None or not on_meta:
             raise ValueError(
                 "EngramConfig.compress is on, so EngramLM needs "
                 "compression=VocabCompression.from_tokenizer(...) "

@@ -323,3 +323,35 @@ def test_tied_embeddings_share_one_matrix_through_saving(tmp_path):
 def test_text_beyond_the_context_is_refused_with_both_lengths():
     with pytest.raises(ValueError, match="at most 128 positions.*got 129"):
         small_model()(ids(1, 129))
+
+
+def test_a_saved_config_alone_builds_no_model_with_a_made_up_token_map():
+    with pytest.raises(ValueError, match="needs compression="):
+        EngramLM(small_model().config)
+
+
+def test_a_rewind_that_the_memory_refuses_leaves_the_cache_whole():
+    model, tokens = small_model(), ids(1, 60)
+    cache = EngramCache(model.config)
+    model(tokens, cache=cache, use_cache=True)
+    with pytest.raises(ValueError, match="rewind"):
+        cache.crop(-50)
+    assert cache.get_seq_length() == 60
+    assert int(cache.memory.length[0]) == 60
+
+
+def test_editing_the_projection_reaches_the_logits():
+    model, tokens = small_model(), ids(1, 6)
+    plain = model(tokens).logits
+    with edit(model, {"blocks.0.engram.projection": torch.zeros_like}):
+        assert not torch.allclose(model(tokens).logits, plain)
+
+
+def test_router_scores_stay_in_float32_under_autocast():
+    model, tokens = small_model(), ids(1, 6)
+    with (
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        record(model, ["*.hook_router_probs"]) as seen,
+    ):
+        model(tokens)
+    assert {value.dtype for value in seen.values()} == {torch.float32}
