@@ -19,6 +19,7 @@ class Optimum:
         ratio: ρ*, minimum of the fitted parabola c + a(ρ - ρ*)², cut to [0, 1].
         low: lower end of the bootstrap interval of `ratio`.
         high: upper end.
+        resampled: what the bootstrap draws anew: "documents" or "documents and seeds".
         interior_share: share of bootstrap samples whose parabola opens upwards with its minimum
             inside (0, 1).
         cubic_ratio: minimum of a cubic through all ratios, within them, as a check; NaN if there
@@ -39,6 +40,7 @@ class Optimum:
     ratio: float
     low: float
     high: float
+    resampled: str
     interior_share: float
     cubic_ratio: float
     fitted_on: tuple[float, ...]
@@ -62,7 +64,8 @@ class Optimum:
         """The finding in words, with the intervals that say so."""
         parts = [
             f"A split between experts and memory beats both ends: {self.outcome}. "
-            f"Minimum of the fit at ρ* = {self.ratio:.2f} ({self.low:.2f} to {self.high:.2f})"
+            f"Minimum of the fit at ρ* = {self.ratio:.2f} ({self.low:.2f} to {self.high:.2f}, "
+            f"{self.resampled} resampled)"
         ]
         for end, test in (("1", self.against_experts), ("0", self.against_memory)):
             if test is None:
@@ -119,6 +122,7 @@ def optimum(
         ratio=float(_parabola_minimum(realised[chosen], losses[None, chosen])[0][0]),
         low=low,
         high=high,
+        resampled=bootstrap.resampled,
         interior_share=float(inside.mean()),
         cubic_ratio=_cubic_minimum(realised, losses),
         fitted_on=tuple(float(ratio) for ratio in realised[chosen]),

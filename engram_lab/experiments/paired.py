@@ -180,7 +180,7 @@ def _check_aligned(losses: pd.DataFrame, tokens: pd.DataFrame, by: str) -> None:
     lacking = losses.columns[losses.isna().any()].tolist()
     if lacking:
         raise ValueError(
-            f"every {by} and seed needs a loss on every document; missing in documents {lacking[:5]}"
+            f"every {by} and seed needs a loss on every document; missing in {lacking[:5]}"
         )
     if (tokens != tokens.iloc[0]).any(axis=None):
         raise ValueError(

@@ -24,6 +24,7 @@ class Verdict:
         n_seeds: paired seeds.
         n_documents: documents that both arms were evaluated on.
         resampled: what the bootstrap draws anew: "documents" or "documents and seeds".
+        by_seed: the difference of every seed.
 
     Source: the rules for a fair comparison of the experiment catalogue.
     """
@@ -36,22 +37,35 @@ class Verdict:
     n_seeds: int
     n_documents: int
     resampled: str = "documents"
+    by_seed: tuple[float, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
-        """Supported or contradicted if the interval lies on one side of 0, else undecided."""
-        if self.high < 0:
-            return "supported"
-        return "contradicted" if self.low > 0 else "undecided"
+        """Supported or contradicted if the interval lies on one side of 0, else undecided.
+
+        An interval over documents does not know how much seeds differ; so where only documents are
+        resampled, no seed may contradict the others either.
+        """
+        if self.low <= 0 <= self.high or self.seeds_disagree and "seeds" not in self.resampled:
+            return "undecided"
+        return "supported" if self.high < 0 else "contradicted"
+
+    @property
+    def seeds_disagree(self) -> bool:
+        """Whether some seeds favour the claim and others do not."""
+        return len({difference < 0 for difference in self.by_seed}) > 1
 
     @property
     def sentence(self) -> str:
         """The verdict in words, with the interval that says so."""
         seeds = f"{self.n_seeds} paired seed{'s' if self.n_seeds != 1 else ''}"
+        if len(self.by_seed) > 1:
+            opinion = "which disagree, " if self.seeds_disagree else ""
+            seeds += f", {opinion}{min(self.by_seed):+.3f} to {max(self.by_seed):+.3f}"
         return (
             f"{self.claim}: {self.outcome}. Difference {self.difference:+.4f} nats per token, "
             f"{self.level:.0%} interval {self.low:+.4f} to {self.high:+.4f} "
-            f"({seeds}, {self.n_documents} documents; {self.resampled} resampled)."
+            f"({seeds}; {self.n_documents} documents; {self.resampled} resampled)."
         )
 
     def __str__(self) -> str:
@@ -95,7 +109,7 @@ def compare(
 ) -> Verdict:
     """`paired_difference` of two arms whose losses are aligned already."""
     first, second = losses.arms.index(arm_a), losses.arms.index(arm_b)
-    mean, samples = losses.mean(), losses.resample(bootstrap)
+    mean, samples, seeds = losses.mean(), losses.resample(bootstrap), losses.by_seed()
     low, high = bootstrap.interval(samples[:, first] - samples[:, second])
     return Verdict(
         claim=claim,
@@ -106,6 +120,7 @@ def compare(
         n_seeds=len(losses.seeds),
         n_documents=len(losses.tokens),
         resampled=bootstrap.resampled,
+        by_seed=tuple(float(difference) for difference in seeds[first] - seeds[second]),
     )
 
 

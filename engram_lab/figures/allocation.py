@@ -28,9 +28,6 @@ from engram_lab.figures.style import (
 MADE_BY = "probes.allocation.final_loss"
 RATIO_TITLE = "allocation ratio ρ (0: memory only, 1: experts only)"
 DELTA_TITLE = "loss minus loss at ρ = 1 (nats per token)"
-FIT_NOTE = (
-    "\nBlack diamond: minimum of a fitted parabola, with its bootstrap interval over documents."
-)
 CONDITIONS = {"corpus": "corpus", "static_share": "static share"}
 
 
@@ -58,14 +55,7 @@ def allocation_curve(
     shapes = published_shapes(published)
     parts = split_by_condition(allocation_deltas(frame))
     classes = [name for name in class_names(frame) if name != "all"]
-    figure = make_subplots(
-        rows=len(parts),
-        cols=2 if classes else 1,
-        column_widths=[0.55, 0.45] if classes else None,
-        horizontal_spacing=0.14,
-        vertical_spacing=0.28 / len(parts),
-        specs=[[{"secondary_y": True}] + [{}] * bool(classes)] * len(parts),
-    )
+    figure = _panels(len(parts), with_classes=bool(classes))
     for row, (label, part) in enumerate(parts, start=1):
         _all_tokens(figure, part[part["token_class"] == "all"], shapes, row)
         panel_title(figure, f"all tokens{label}", row=row, col=1)
@@ -84,8 +74,20 @@ def allocation_curve(
         figure,
         title="How to split the sparse parameters between experts and memory",
         subtitle=sentences(verdict),
-        note=_note(frame, shapes) + (FIT_NOTE if fitted else ""),
+        note=_note(frame, shapes) + (_fit_note(verdict) if fitted else ""),
         room=Room(height=400 * len(parts)),
+    )
+
+
+def _panels(rows: int, *, with_classes: bool) -> go.Figure:
+    """A row of panels for each corpus: all tokens, and beside them the token classes."""
+    return make_subplots(
+        rows=rows,
+        cols=1 + with_classes,
+        column_widths=[0.55, 0.45] if with_classes else None,
+        horizontal_spacing=0.14,
+        vertical_spacing=0.28 / rows,
+        specs=[[{"secondary_y": True}] + [{}] * with_classes] * rows,
     )
 
 
@@ -160,6 +162,7 @@ def _all_tokens(figure: go.Figure, deltas: pd.DataFrame, shapes: pd.DataFrame, r
         arrowwidth=1,
         arrowcolor=SOFT_INK,
         standoff=7,
+        bgcolor="rgba(255,255,255,0.8)",
         **place,
     )
     figure.update_xaxes(range=[-0.04, 1.04], dtick=0.25, **place)
@@ -258,6 +261,11 @@ def _by_class(figure: go.Figure, part: pd.DataFrame, classes: list[str], row: in
         seeds_and_mean(figure, part[part["token_class"] == name], line, **place)
     zero_line(figure, row=row, col=2)
     figure.update_xaxes(range=[-0.04, 1.04], dtick=0.25, **place)
+
+
+def _fit_note(verdict: Any) -> str:
+    resampled = getattr(verdict, "resampled", "documents")
+    return f"\nDiamond: minimum of a fitted parabola, bootstrap interval over {resampled}."
 
 
 def _note(frame: pd.DataFrame, shapes: pd.DataFrame) -> str:

@@ -43,19 +43,7 @@ def seeds_and_mean(
     place = {"row": row, "col": col}
     shown = {"legendgroup": line.name, "legend": line.legend or None}
     if summary["seeds"].max() > 1:
-        figure.add_scatter(
-            x=[*summary["x"], *summary["x"][::-1]],
-            y=[*summary["high"], *summary["low"][::-1]],
-            fill="toself",
-            fillcolor=translucent(line.colour, 0.13),
-            line={"width": 0},
-            mode="lines",
-            hoverinfo="skip",
-            name=f"{line.name}, range over seeds",
-            showlegend=False,
-            **shown,
-            **place,
-        )
+        figure.add_trace(_band(summary, line).update(**shown), **place)
     figure.add_scatter(
         x=deltas["x"],
         y=deltas["delta_nats"],
@@ -81,6 +69,21 @@ def seeds_and_mean(
         **place,
     )
     return summary
+
+
+def _band(summary: pd.DataFrame, line: Line) -> go.Scatter:
+    """From the lowest to the highest seed."""
+    return go.Scatter(
+        x=[*summary["x"], *summary["x"][::-1]],
+        y=[*summary["high"], *summary["low"][::-1]],
+        fill="toself",
+        fillcolor=translucent(line.colour, 0.13),
+        line={"width": 0},
+        mode="lines",
+        hoverinfo="skip",
+        name=f"{line.name}, range over seeds",
+        showlegend=False,
+    )
 
 
 def panel_title(figure: go.Figure, text: str, *, row: int, col: int, above: int = 22) -> None:

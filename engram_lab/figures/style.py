@@ -173,21 +173,7 @@ def titled(
         },
     )
     if below:
-        figure.add_annotation(
-            text="<br>".join(below),
-            name="footer",
-            xref="paper",
-            yref="paper",
-            x=0,
-            y=0,
-            xanchor="left",
-            yanchor="top",
-            xshift=14 - room.left,
-            yshift=-room.axis,
-            align="left",
-            showarrow=False,
-            font={"size": 11, "color": SOFT_INK},
-        )
+        figure.add_annotation(text="<br>".join(below), **_footer(room))
     return figure
 
 
@@ -245,6 +231,23 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.{SIGNIFICANT}g}") if math.isfinite(value) else None
     return value
+
+
+def _footer(room: Room) -> dict[str, Any]:
+    return {
+        "name": "footer",
+        "xref": "paper",
+        "yref": "paper",
+        "x": 0,
+        "y": 0,
+        "xanchor": "left",
+        "yanchor": "top",
+        "xshift": 14 - room.left,
+        "yshift": -room.axis,
+        "align": "left",
+        "showarrow": False,
+        "font": {"size": 11, "color": SOFT_INK},
+    }
 
 
 def _wrapped(text: str, characters: float) -> list[str]:

@@ -1,5 +1,7 @@
 """Verdicts side by side: every claim with its difference and interval."""
 
+import textwrap
+
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -24,33 +26,13 @@ def verdict_forest(frame: pd.DataFrame) -> go.Figure:
     figure = go.Figure()
     for outcome in SYMBOL:
         part = rows[rows["outcome"] == outcome]
-        if part.empty:
-            continue
-        figure.add_scatter(
-            x=part["difference"],
-            y=part.index,
-            error_x={
-                "type": "data",
-                "symmetric": False,
-                "array": part["high"] - part["difference"],
-                "arrayminus": part["difference"] - part["low"],
-                "thickness": 1.5,
-                "width": 4,
-            },
-            mode="markers",
-            marker={"symbol": SYMBOL[outcome], "size": 10, "color": colour(outcome)},
-            customdata=part[["claim", "low", "high"]],
-            hovertemplate=(
-                "%{customdata[0]}<br>%{x:+.4f} nats (%{customdata[1]:+.4f} to "
-                f"%{{customdata[2]:+.4f}})<extra>{outcome}</extra>"
-            ),
-            name=outcome,
-        )
+        if not part.empty:
+            figure.add_trace(_intervals(part, outcome))
     figure.add_vline(x=0, line={"color": SOFT_INK, "width": 1, "dash": "dot"}, layer="below")
     figure.update_yaxes(
         range=[len(rows) - 0.4, -0.6],
         tickvals=list(rows.index),
-        ticktext=[_broken(claim) for claim in rows["claim"]],
+        ticktext=["<br>".join(textwrap.wrap(claim, 46)) for claim in rows["claim"]],
         showgrid=False,
         ticks="",
     )
@@ -62,23 +44,36 @@ def verdict_forest(frame: pd.DataFrame) -> go.Figure:
         note=(
             "Mean over paired seeds of the difference on the same documents, with its bootstrap "
             f"interval; {_from_to(rows['n_seeds'])} seeds, {_from_to(rows['n_documents'])} "
-            "documents. Supported: the interval lies left of 0; contradicted: right of 0; else "
-            "undecided."
+            "documents. Supported: interval and every seed lie left of 0; contradicted: right of "
+            "0; else undecided."
         ),
         room=Room(height=30 + 52 * len(rows), left=330, head=26),
+    )
+
+
+def _intervals(part: pd.DataFrame, outcome: str) -> go.Scatter:
+    return go.Scatter(
+        x=part["difference"],
+        y=part.index,
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": part["high"] - part["difference"],
+            "arrayminus": part["difference"] - part["low"],
+            "thickness": 1.5,
+            "width": 4,
+        },
+        mode="markers",
+        marker={"symbol": SYMBOL[outcome], "size": 10, "color": colour(outcome)},
+        customdata=part[["claim", "low", "high"]],
+        hovertemplate=(
+            "%{customdata[0]}<br>%{x:+.4f} nats (%{customdata[1]:+.4f} to "
+            f"%{{customdata[2]:+.4f}})<extra>{outcome}</extra>"
+        ),
+        name=outcome,
     )
 
 
 def _from_to(counts: pd.Series) -> str:
     low, high = counts.min(), counts.max()
     return str(low) if low == high else f"{low} to {high}"
-
-
-def _broken(claim: str, characters: int = 46) -> str:
-    """A claim in lines short enough for an axis."""
-    lines = [""]
-    for word in claim.split():
-        if len(lines[-1]) + len(word) > characters:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return "<br>".join(lines)

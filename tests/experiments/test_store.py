@@ -97,7 +97,7 @@ def test_temporary_files_of_a_killed_run_are_swept_up(results):
     assert not list(results.glob(".*"))
 
 
-@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize("n_jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_results_folder_deleted_during_the_run_is_an_error(results, n_jobs):
     def vandal(config):
         shutil.rmtree(results, ignore_errors=True)

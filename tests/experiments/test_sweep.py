@@ -166,12 +166,14 @@ def test_several_processes_give_the_same_frame(monkeypatch):
     assert_frame_equal(run(fake_sweep(), n_jobs=1), parallel)
 
 
+@pytest.mark.slow  # starts processes that import torch
 def test_a_failing_point_in_another_process_is_named():
     with pytest.raises(SweepError, match="no luck at a half"):
         run(fake_sweep(execute=fakes.fail_at_half), n_jobs=2)
     assert executions() == 4
 
 
+@pytest.mark.slow  # starts processes that import torch
 def test_a_dying_process_is_an_error_that_names_its_points():
     def die(config):
         if config.seed == 1:

@@ -88,12 +88,33 @@ def test_two_thousand_resamples_take_less_than_a_second():
 
 def test_the_sentence_tells_outcome_interval_and_counts():
     verdict = Verdict(
-        claim="memory helps", difference=-0.0123, low=-0.02, high=-0.01, n_seeds=3, n_documents=150
+        claim="memory helps",
+        difference=-0.0123,
+        low=-0.02,
+        high=-0.01,
+        n_seeds=3,
+        n_documents=150,
+        by_seed=(-0.01, -0.013, -0.0139),
     )
     assert str(verdict) == (
         "memory helps: supported. Difference -0.0123 nats per token, 95% interval -0.0200 to "
-        "-0.0100 (3 paired seeds, 150 documents; documents resampled)."
+        "-0.0100 (3 paired seeds, -0.014 to -0.010; 150 documents; documents resampled)."
     )
+
+
+def test_seeds_that_contradict_each_other_leave_a_claim_undecided():
+    frame = loss_frame({"a": -0.05, "b": 0.0})
+    frame.loc[(frame["arm"] == "a") & (frame["seed"] == 2), "loss_nats"] += 0.06
+    verdict = paired_difference(frame, "a", "b")
+    assert verdict.high < 0  # the documents agree
+    assert verdict.seeds_disagree and verdict.outcome == "undecided"
+    assert "3 paired seeds, which disagree, -0.04" in verdict.sentence
+
+
+def test_the_difference_is_the_mean_of_those_of_the_seeds():
+    verdict = paired_difference(loss_frame({"a": -0.05, "b": 0.0}), "a", "b")
+    assert len(verdict.by_seed) == verdict.n_seeds == 3
+    assert np.mean(verdict.by_seed) == pytest.approx(verdict.difference)
 
 
 def test_verdict_frame_has_one_verdict_a_row():
