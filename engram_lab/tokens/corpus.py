@@ -30,7 +30,7 @@ __all__ = [
     "padded_batches",
     "split_documents",
 ]
-CORPUS_FORMAT = 1
+CORPUS_FORMAT = 2
 """Raised when the same texts would give other ids; part of the name of every cached file."""
 
 
@@ -48,7 +48,7 @@ def load_text_corpus(
     the proportion of their sizes, and a smaller `max_tokens` gives the beginning of what a larger
     one gives. A text is tokenised as a whole and then cut between tokens, where a line ends if
     possible, so no pair of tokens arises that the whole text does not have. The class of a token is
-    the part it comes from. Ids are kept in `paths.cache_dir()`.
+    the part it comes from, its source the text. Ids are kept in `paths.cache_dir()`.
 
     Args:
         tokenizer: gives the ids.
@@ -76,7 +76,7 @@ def load_text_corpus(
         shares = files.groupby("part", sort=False)["raw_bytes"].sum().to_numpy(np.float64)
         streams = [
             _pieces(tokenizer, own, np.random.default_rng([seed, part]), max_document_tokens - 1)
-            for part, own in enumerate(texts.values())
+            for part, own in enumerate(_numbered(texts))
         ]
         documents = _interleave(streams, shares, max_tokens, tokenizer, tuple(texts))
         _write_cache(path, documents)
@@ -84,10 +84,24 @@ def load_text_corpus(
     return _read_cache(path, tokenizer)
 
 
+def _numbered(texts: dict[str, list[str]]) -> Iterator[list[tuple[int, str]]]:
+    """The texts of every part, numbered through all parts."""
+    begin = 0
+    for own in texts.values():
+        yield list(enumerate(own, begin))
+        begin += len(own)
+
+
 def _pieces(
-    tokenizer: Tokenizer, texts: list[str], generator: np.random.Generator, longest: int
-) -> Iterator[np.ndarray]:
-    """Pieces of one part in shuffled order of its texts, tokenised some hundred kB at a time."""
+    tokenizer: Tokenizer,
+    texts: list[tuple[int, str]],
+    generator: np.random.Generator,
+    longest: int,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Pieces of one part, each with its text's number, in shuffled order of the texts.
+
+    Some hundred kB are tokenised at a time.
+    """
     ends_line = np.array(
         [tokenizer.token_bytes(token).endswith(b"\n") for token in range(tokenizer.vocab_size)]
     )
@@ -95,26 +109,28 @@ def _pieces(
     order = generator.permutation(len(texts))
     for count, index in enumerate(order, 1):
         block.append(texts[index])
-        size += len(texts[index])
+        size += len(texts[index][1])
         if size >= 200_000 or count == len(order):
-            for ids in tokenizer.encode_batch(block):
-                yield from _cut(np.asarray(ids, np.int32), ends_line, longest)
+            encoded = tokenizer.encode_batch([text for _, text in block])
+            for (source, _), ids in zip(block, encoded, strict=True):
+                for piece in _cut(np.asarray(ids, np.int32), ends_line, longest):
+                    yield source, piece
             block, size = [], 0
 
 
 def _interleave(
-    streams: list[Iterator[np.ndarray]],
+    streams: list[Iterator[tuple[int, np.ndarray]]],
     shares: np.ndarray,
     max_tokens: int | None,
     tokenizer: Tokenizer,
     names: tuple[str, ...],
 ) -> Documents:
     """Take the next piece from the part furthest behind its share, until there is enough."""
-    pieces, classes = [], []
+    pieces, classes, sources = [], [], []
     taken, total = np.zeros(len(streams)), 0
     while (max_tokens is None or max_tokens - total >= 2) and np.isfinite(taken).any():
         part = int(np.argmin(taken / shares))
-        piece = next(streams[part], None)
+        source, piece = next(streams[part], (0, None))
         if piece is None:
             taken[part] = np.inf
             continue
@@ -122,6 +138,7 @@ def _interleave(
             piece = piece[: max_tokens - total - 1]
         if len(piece):
             pieces.append(np.append(piece, np.int32(EOS_ID)))
+            sources.append(source)
             classes.append(np.full(len(piece) + 1, part, np.uint8))
             taken[part] += len(piece) + 1
             total += len(piece) + 1
@@ -130,6 +147,7 @@ def _interleave(
         vocab_size=tokenizer.vocab_size,
         classes=classes,
         class_names=names,
+        sources=sources,
         name="text",
     )
 
@@ -159,6 +177,7 @@ def _write_cache(path: Path, documents: Documents) -> None:
                 offsets=documents.offsets,
                 classes=documents.classes,
                 class_names=np.array(documents.class_names),
+                sources=documents.sources,
             )
         os.replace(temporary, path)
     except BaseException:
@@ -176,6 +195,7 @@ def _read_cache(path: Path, tokenizer: Tokenizer) -> Documents:
                 vocab_size=tokenizer.vocab_size,
                 classes=stored["classes"],
                 class_names=tuple(str(name) for name in stored["class_names"]),
+                sources=stored["sources"],
                 name="text",
             )
     except (zipfile.BadZipFile, KeyError, EOFError, OSError) as error:

@@ -23,6 +23,8 @@ class Documents:
         classes: class of every token, an index into `class_names`; None where no classes are known.
         class_names: e.g. "static" and "computed" for generated text, the parts of the bundle for
             real text.
+        sources: number of the text that each document is a piece of; None where every document is
+            a text of its own.
         name: for messages and frames.
     """
 
@@ -31,6 +33,7 @@ class Documents:
     vocab_size: int
     classes: UInt8[np.ndarray, "token"] | None = None
     class_names: tuple[str, ...] = ()
+    sources: Int64[np.ndarray, "document"] | None = None
     name: str = "documents"
 
     def __post_init__(self) -> None:
@@ -60,6 +63,11 @@ class Documents:
                 f"Documents.classes must index class_names {self.class_names}, "
                 f"got {self.classes.max()}"
             )
+        if self.sources is not None and len(self.sources) != len(bounds) - 1:
+            raise ValueError(
+                f"Documents.sources needs one number per document ({len(bounds) - 1}), "
+                f"got {len(self.sources)}"
+            )
 
     @classmethod
     def from_lists(
@@ -69,6 +77,7 @@ class Documents:
         vocab_size: int,
         classes: Sequence[Sequence[int] | np.ndarray] | None = None,
         class_names: tuple[str, ...] = (),
+        sources: Sequence[int] | None = None,
         name: str = "documents",
     ) -> "Documents":
         """Documents from one sequence of ids each, and one of classes each where there are any."""
@@ -79,6 +88,7 @@ class Documents:
             vocab_size=vocab_size,
             classes=None if classes is None else _concatenate(classes, np.uint8),
             class_names=class_names,
+            sources=None if sources is None else np.asarray(sources, np.int64),
             name=name,
         )
 
@@ -115,6 +125,7 @@ class Documents:
             vocab_size=self.vocab_size,
             classes=None if self.classes is None else self.classes[source],
             class_names=self.class_names,
+            sources=None if self.sources is None else self.sources[indices],
             name=name or self.name,
         )
 
@@ -126,7 +137,8 @@ def split_documents(
 
     Documents are ranked by a hash of their ids and the seed, and the lowest ranks validate.
     Documents of equal ids stay together, so none of the validation documents is in the training set
-    word for word.
+    word for word. Pieces of one text stay together too, with the lowest rank among them, so no text
+    is in both.
 
     Args:
         documents: what to split.
@@ -144,7 +156,7 @@ def split_documents(
         hashlib.blake2b(documents.ids[begin:end].tobytes(), digest_size=8, key=salt).digest()
         for begin, end in pairwise(documents.offsets.tolist())
     ]
-    keys = np.frombuffer(b"".join(digests), dtype="<u8")
+    keys = _by_source(np.frombuffer(b"".join(digests), dtype="<u8"), documents.sources)
     if len(np.unique(keys)) < 2:
         raise ValueError(
             f"split_documents needs two different documents, got {len(keys)} of one kind"
@@ -158,6 +170,16 @@ def split_documents(
         documents.select(train, name=f"{documents.name}/train"),
         documents.select(validation, name=f"{documents.name}/validation"),
     )
+
+
+def _by_source(keys: np.ndarray, sources: np.ndarray | None) -> np.ndarray:
+    """The lowest key among the pieces of a text, for each of them."""
+    if sources is None:
+        return keys
+    _, text = np.unique(sources, return_inverse=True)
+    lowest = np.full(text.max() + 1, np.iinfo(np.uint64).max, dtype=np.uint64)
+    np.minimum.at(lowest, text, keys)
+    return lowest[text]
 
 
 def _concatenate(pieces: Sequence[Sequence[int] | np.ndarray], dtype: type) -> np.ndarray:

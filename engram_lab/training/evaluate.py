@@ -31,7 +31,8 @@ def document_losses(
 
     Returns:
         Columns document, token_class (the documents' classes, and "all"), loss_nats (mean over
-        tokens) and eval_tokens. A class that a document does not have has no row.
+        tokens) and eval_tokens. A class that a document does not have has no row. Pieces of one
+        text count as one document, since they are not independent.
 
     Raises:
         ValueError: if no document has a token to predict, or the neighbour control meets a single
@@ -59,7 +60,7 @@ def document_losses(
             previous = batch
     finally:
         model.train(was_training)
-    return _frame(sums, counts, documents.class_names)
+    return _frame(*_by_text(sums, counts, documents.sources), documents.class_names)
 
 
 def mean_losses(frame: pd.DataFrame) -> pd.Series:
@@ -89,6 +90,20 @@ def _add(batch: Batch, losses: np.ndarray, sums: np.ndarray, counts: np.ndarray)
     place = (document[live], classes[live])
     np.add.at(sums, place, losses[live])
     np.add.at(counts, place, 1)
+
+
+def _by_text(
+    sums: np.ndarray, counts: np.ndarray, sources: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums and counts of whole texts, from those of their pieces."""
+    if sources is None:
+        return sums, counts
+    _, text = np.unique(sources, return_inverse=True)
+    whole = np.zeros((text.max() + 1, sums.shape[1]))
+    count = np.zeros(whole.shape, dtype=counts.dtype)
+    np.add.at(whole, text, sums)
+    np.add.at(count, text, counts)
+    return whole, count
 
 
 def _frame(sums: np.ndarray, counts: np.ndarray, class_names: tuple[str, ...]) -> pd.DataFrame:

@@ -386,3 +386,12 @@ def test_shipped_text_mixes_parts_by_their_size():
     expected = sizes["bible"] / (sizes["bible"] + sizes["office_zh"])
     assert (documents.classes == 0).mean() == pytest.approx(expected, abs=0.05)
     assert documents.class_names == ("bible", "office_zh")
+
+
+def test_pieces_of_one_text_stay_on_one_side_of_the_split():
+    lists = [[5 + i % 7, 6, 7 + i % 5, i % 97 + 4, 2] for i in range(300)]
+    documents = Documents.from_lists(lists, vocab_size=128, sources=[i // 4 for i in range(300)])
+    train, validation = split_documents(documents, 0.2)
+    assert len(train) + len(validation) == 300
+    assert not set(train.sources) & set(validation.sources)
+    assert abs(len(validation) / 300 - 0.2) < 0.05

@@ -124,3 +124,15 @@ def test_the_neighbour_control_refuses_to_stand_alone():
         document_losses(model, documents_of(9, 5), batch_size=1)
     with pytest.raises(ValueError, match="got 1 document"):
         document_losses(model, documents_of(9))
+
+
+def test_pieces_of_one_text_count_as_one_document():
+    model, documents = small_model().eval(), documents_of(9, 5, 7)
+    pieces = Documents.from_lists(
+        [documents[0], documents[1], documents[2]], vocab_size=1012, sources=[4, 2, 4]
+    )
+    frame = document_losses(model, pieces, seq_len=16, batch_size=2)
+    losses = torch.cat([by_hand(model, documents[0]), by_hand(model, documents[2])])
+    assert list(frame["document"]) == [0, 1]
+    assert frame["eval_tokens"].tolist() == [4, 14]
+    assert frame["loss_nats"][1] == pytest.approx(losses.mean().item(), abs=1e-5)
