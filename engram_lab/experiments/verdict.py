@@ -44,9 +44,12 @@ class Verdict:
         """Supported or contradicted if the interval lies on one side of 0, else undecided.
 
         An interval over documents does not know how much seeds differ; so where only documents are
-        resampled, no seed may contradict the others either.
+        resampled, no seed may contradict the others either. One seed says nothing of seeds.
         """
-        if self.low <= 0 <= self.high or self.seeds_disagree and "seeds" not in self.resampled:
+        of_seeds = "seeds" in self.resampled
+        if self.low <= 0 <= self.high or (self.seeds_disagree and not of_seeds):
+            return "undecided"
+        if of_seeds and self.n_seeds < 2:
             return "undecided"
         return "supported" if self.high < 0 else "contradicted"
 
@@ -110,7 +113,9 @@ def compare(
     """`paired_difference` of two arms whose losses are aligned already."""
     first, second = losses.arms.index(arm_a), losses.arms.index(arm_b)
     mean, samples, seeds = losses.mean(), losses.resample(bootstrap), losses.by_seed()
-    low, high = bootstrap.interval(samples[:, first] - samples[:, second])
+    by_seed = seeds[first] - seeds[second]
+    drawn = bootstrap.interval(samples[:, first] - samples[:, second])
+    low, high = bootstrap.widened(drawn, by_seed)
     return Verdict(
         claim=claim,
         difference=float(mean[first] - mean[second]),
@@ -120,7 +125,7 @@ def compare(
         n_seeds=len(losses.seeds),
         n_documents=len(losses.tokens),
         resampled=bootstrap.resampled,
-        by_seed=tuple(float(difference) for difference in seeds[first] - seeds[second]),
+        by_seed=tuple(float(difference) for difference in by_seed),
     )
 
 

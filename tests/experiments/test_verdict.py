@@ -186,3 +186,33 @@ def test_a_seed_that_one_arm_lacks_is_left_out_with_a_warning():
             frame[~((frame["arm"] == "a") & (frame["seed"] == 2))], "a", "b"
         )
     assert verdict.n_seeds == 2
+
+
+def test_a_null_of_three_noisy_seeds_is_rarely_called():
+    rng, called = np.random.default_rng(0), 0
+    for _ in range(200):
+        effects = rng.normal(0, 0.2, size=3)
+        rows = [
+            {"arm": arm, "seed": seed, "document": document, "token_class": "all"}
+            | {"loss_nats": 2 + (effects[seed] if arm == "a" else 0.0), "eval_tokens": 60}
+            for arm in "ab"
+            for seed in range(3)
+            for document in range(4)
+        ]
+        strict = Bootstrap(seeds=True, resamples=200)
+        verdict = paired_difference(pd.DataFrame(rows), "a", "b", bootstrap=strict)
+        called += verdict.outcome != "undecided"
+    assert called <= 20  # 5 % of 200 expected; 20 or more by luck about once in 1,000
+
+
+def test_one_seed_says_nothing_of_seeds():
+    rows = [
+        {"arm": arm, "seed": 0, "document": document, "token_class": "all"}
+        | {"loss_nats": 2.0 - (arm == "a"), "eval_tokens": 60}
+        for arm in "ab"
+        for document in range(9)
+    ]
+    frame = pd.DataFrame(rows)
+    assert paired_difference(frame, "a", "b").outcome == "supported"
+    strict = paired_difference(frame, "a", "b", bootstrap=Bootstrap(seeds=True))
+    assert strict.outcome == "undecided"
