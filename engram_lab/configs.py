@@ -84,6 +84,8 @@ def from_dict(cls: type[Config], values: Mapping[str, Any]) -> Config:
     check_keys(cls.__name__, values, fields)
     hints = typing.get_type_hints(cls)
     arguments = {key: _restore(hints[key], value) for key, value in values.items()}
+    for key, value in arguments.items():
+        _check_plain(f"{cls.__name__}.{key}", hints[key], value)
     missing = [
         name
         for name, field in fields.items()
@@ -147,6 +149,12 @@ def _agree(stored: Any, wanted: Any) -> bool:
     return stored == wanted
 
 
+def _check_plain(name: str, hint: Any, value: Any) -> None:
+    """Refuse a value whose annotation is a plain type it does not have."""
+    if hint in (int, float, str, bool) and type(value) is not hint:
+        raise ValueError(f"{name} must be {hint.__name__}; got {value!r} ({type(value).__name__})")
+
+
 def _restore(hint: Any, value: Any) -> Any:
     """Give a JSON value the type its annotation asks for (tuples and nested configs)."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -157,6 +165,8 @@ def _restore(hint: Any, value: Any) -> Any:
     if origin is tuple and isinstance(value, list):
         item = arguments[0] if arguments else Any
         return tuple(_restore(item, entry) for entry in value)
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
     is_config = isinstance(hint, type) and (
         dataclasses.is_dataclass(hint) or hasattr(hint, "from_canonical_dict")
     )

@@ -1,7 +1,7 @@
 """The papers' numbers, with the quality grade each of them carries.
 
 Every row names its `source` and its `kind`: exact, digitised, approx, secondary, derived or
-unverified. A figure draws hollow whatever is not exact or digitised.
+unverified. Figures draw approx, secondary and unverified values hollow.
 """
 
 import difflib
@@ -11,7 +11,6 @@ import pandas as pd
 from engram_lab.paths import published_dir
 
 KINDS = ("exact", "digitised", "approx", "secondary", "derived", "unverified")
-SOLID_KINDS = ("exact", "digitised", "derived")
 
 
 def published_names() -> list[str]:

@@ -64,3 +64,9 @@ def test_a_changed_default_is_noticed_where_stored_values_are_compared():
     assert same_config(stored, Outer(rate=1.0))
     assert not same_config({**stored, "inner": {"sizes": [9], "name": None}}, Outer(rate=1.0))
     assert same_config({key: stored[key] for key in ("rate",)}, Outer(rate=1.0))
+
+
+def test_a_value_of_the_wrong_type_is_named_and_whole_numbers_do_for_floats():
+    with pytest.raises(ValueError, match="Outer.rate must be float; got '1.0'"):
+        from_json(Outer, '{"rate": "1.0"}')
+    assert from_json(Outer, '{"rate": 1}') == Outer(rate=1.0)

@@ -4,8 +4,28 @@ import re
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 
-BLOCKS = set("p div h1 h2 h3 h4 h5 h6 li dt dd tr pre table title blockquote caption".split())
-SKIPPED = set("script style nav header footer aside button noscript svg".split())
+BLOCKS = set(
+    [
+        "p",
+        "div",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "li",
+        "dt",
+        "dd",
+        "tr",
+        "pre",
+        "table",
+        "title",
+        "blockquote",
+        "caption",
+    ]
+)
+SKIPPED = set(["script", "style", "nav", "header", "footer", "aside", "button", "noscript", "svg"])
 CJK = r"\u3400-\u9fff\u3000-\u303f\uff00-\uffef"
 
 
@@ -19,6 +39,7 @@ class BlockReader(HTMLParser):
         self._skip = self._row = self._pre = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin a block, or text that is skipped."""
         self._skip += tag in SKIPPED
         if tag in BLOCKS:
             self._flush(tag)
@@ -28,6 +49,7 @@ class BlockReader(HTMLParser):
             self._text.append("\n" if self._pre else " ")
 
     def handle_endtag(self, tag: str) -> None:
+        """End a block, a cell, or text that is skipped."""
         if tag in ("td", "th"):
             self._text.append(" | ")
         if tag in BLOCKS:
@@ -37,10 +59,12 @@ class BlockReader(HTMLParser):
         self._pre -= tag == "pre"
 
     def handle_data(self, data: str) -> None:
+        """Collect text."""
         if not self._skip:
             self._text.append(data)
 
     def close(self) -> None:
+        """Give out what is left."""
         super().close()
         self._flush("p")
 

@@ -18,10 +18,21 @@ TITLES = {
     "prideprejudice": "Pride and Prejudice",
     "sensesensibility": "Sense and Sensibility",
 }
-REGIONS = (
-    "africa antarctica australia-oceania central-america-n-caribbean central-asia "
-    "east-n-southeast-asia europe middle-east north-america oceans south-america south-asia world"
-).split()
+REGIONS = [
+    "africa",
+    "antarctica",
+    "australia-oceania",
+    "central-america-n-caribbean",
+    "central-asia",
+    "east-n-southeast-asia",
+    "europe",
+    "middle-east",
+    "north-america",
+    "oceans",
+    "south-america",
+    "south-asia",
+    "world",
+]
 LEFT_OUT = {"telephone", "FAX", "population pyramid", "Area comparison map"}
 
 

@@ -1,11 +1,13 @@
 """`EngramLM`: a decoder whose blocks may read an n-gram memory and may hold experts.
 
 What is unusual about it, beside an ordinary pre-norm transformer:
-- the memory's update is added to the residual stream before attention, and needs token ids, not
-embeddings; - ids are compressed once for the whole model, and each memory layer hashes them with
-its own constants; - packed documents see each other neither in attention nor in the n-grams nor in
-the convolution; - hash constants and the token map are buffers of the checkpoint, compared with the
-rule on load.
+
+- the memory's update is added to the residual stream before attention, and is addressed by token
+  ids, so embeddings alone do not do;
+- ids are compressed once for the whole model, and each memory layer hashes them with its own
+  constants;
+- packed documents see each other neither in attention nor in the n-grams nor in the convolution;
+- hash constants and the token map are buffers of the checkpoint, compared with the rule on load.
 """
 
 from dataclasses import dataclass

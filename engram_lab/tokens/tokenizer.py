@@ -1,10 +1,8 @@
 """The shipped tokenizers: text to ids and back, with pad, bos, eos and mask at ids 0 to 3.
 
 All of them are byte-level: every text, in any script, comes back unchanged. The reserved ids never
-come out of
-text: a user who types `<eos>` gets the ordinary tokens of those five characters. Whoever wants a
-    reserved id
-adds it by number.
+come out of text: a user who types `<eos>` gets the ordinary tokens of those five characters.
+Whoever wants a reserved id adds it by number.
 """
 
 from collections.abc import Callable, Sequence

@@ -82,10 +82,6 @@ def fit(
     Raises:
         ValueError: if the model does not fit the corpus, or the checkpoints belong to another run.
         NonFiniteLoss: a FloatingPointError that names the step and the last good checkpoint.
-
-    Example:
-        >>> run = fit(RunConfig(model=tiny(), data=DataConfig(train_tokens=100_000)))  # doctest:
-        +SKIP >>> run.history["loss_nats"].iloc[-1]  # doctest: +SKIP
     """
     data = load_data(run_config)
     with _own_randomness(run_config.seed):

@@ -115,7 +115,8 @@ def topics() -> int:
 def train_tokens(corpus: Corpus) -> int:
     """Tokens a run is trained on."""
     workshop = {"d8": 3_000_000, "d1": 700_000, "text": 700_000}[corpus]
-    return pick(tiny=8_000, workshop=workshop, full=100_000_000)
+    most = 15_000_000 if corpus == "text" else 100_000_000  # what the bundle holds
+    return pick(tiny=8_000, workshop=workshop, full=most)
 
 
 def training(corpus: Corpus) -> TrainConfig:
