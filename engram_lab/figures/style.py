@@ -37,6 +37,14 @@ COLOURS = {
     "supported": "#0072B2",
     "contradicted": "#D55E00",
     "undecided": "#8A8F94",
+    "novels": "#CC6677",  # the parts of the text bundle, after Tol's muted palette
+    "bible": "#882255",
+    "countries": "#117733",
+    "glosses": "#999933",
+    "python_manual": "#88CCEE",
+    "python_code": "#332288",
+    "poetry_zh": "#AA4499",
+    "office_zh": "#44AA99",
 }
 SPARE = ("#CC79A7", "#56B4E9", "#B8A300", "#882255", "#117733")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
