@@ -1,6 +1,6 @@
 """NgramHash: canonical ids to addresses, by odd multipliers, xor and distinct prime lengths."""
 
-from functools import cache
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -9,77 +9,9 @@ from torch import Tensor, nn
 
 from engram_lab.memory.config import EngramConfig
 from engram_lab.memory.history import History, MemoryContext, look_back, read_history
-from engram_lab.memory.primes import next_prime
+from engram_lab.memory.layout import multipliers, table_layout
 from engram_lab.memory.remainder import Divisors
 from engram_lab.memory.state import MemoryState
-
-LAYER_STRIDE = 10_007
-"""Distance between the seeds of two layers."""
-
-Layout = tuple[tuple[int, ...], ...]
-_MASK64 = 2**64 - 1
-_SPLITMIX_GAMMA = 0x9E3779B97F4A7C15
-
-
-def table_layout(config: EngramConfig) -> dict[int, Layout]:
-    """Rows of every table: `layout[layer_id][order - 2][head]`, all distinct primes.
-
-    One set of used primes serves all layers, orders and heads, so the lengths depend on the order
-    of `layer_ids`, not on the numbers in it: a model split over machines must build the whole
-    layout and then take its part.
-
-    Source: Engram paper, section 2.2; deepseek-ai/Engram engram_demo_v1.py.
-    """
-    lengths = _prime_lengths(
-        len(config.layer_ids), config.engram_vocab_size, config.n_head_per_ngram
-    )
-    return dict(zip(config.layer_ids, lengths, strict=True))
-
-
-def layer_rows(config: EngramConfig) -> dict[int, int]:
-    """Rows of every layer's matrix, padding rows at its end included."""
-    step = config.make_ngram_vocab_size_divisible_by
-    totals = {layer: sum(map(sum, primes)) for layer, primes in table_layout(config).items()}
-    return {layer: -(-total // step) * step for layer, total in totals.items()}
-
-
-def table_offsets(layout: Layout) -> tuple[int, ...]:
-    """First row of each table of one layer, order-major."""
-    lengths = [prime for primes in layout for prime in primes]
-    return tuple(sum(lengths[:table]) for table in range(len(lengths)))
-
-
-def multipliers(
-    config: EngramConfig, layer_id: int, *, canonical_vocab_size: int
-) -> tuple[int, ...]:
-    """Odd multipliers of one layer, one per look-back; the current token takes the first.
-
-    They are odd and below 2^63 / vocabulary, so a product with a valid id cannot overflow int64.
-
-    Args:
-        canonical_vocab_size: ids that may be hashed; raw ids count where nothing is compressed.
-
-    Raises:
-        ValueError: if `layer_id` has no memory or the vocabulary is empty.
-
-    Source: deepseek-ai/Engram engram_demo_v1.py ("pcg64"); huggingface/transformers
-        models/qwen4_exp ("splitmix64").
-    """
-    if layer_id not in config.layer_ids:
-        raise ValueError(
-            f"layer_id must be one of EngramConfig.layer_ids {config.layer_ids}; got {layer_id}"
-        )
-    if canonical_vocab_size < 1:
-        raise ValueError(f"canonical_vocab_size must be at least 1; got {canonical_vocab_size}")
-    half_bound = max(1, (2**63 - 1) // canonical_vocab_size // 2)
-    if config.multiplier_rule == "pcg64":
-        generator = np.random.default_rng(config.seed + LAYER_STRIDE * layer_id)
-        drawn = generator.integers(0, half_bound, size=config.max_ngram_size, dtype=np.int64)
-    else:
-        base = config.seed + LAYER_STRIDE * config.layer_ids.index(layer_id)
-        steps = range(1, config.max_ngram_size + 1)
-        drawn = [_splitmix64(base + _SPLITMIX_GAMMA * step) % half_bound for step in steps]
-    return tuple(2 * int(number) + 1 for number in drawn)
 
 
 class NgramHash(nn.Module):
@@ -118,8 +50,7 @@ class NgramHash(nn.Module):
         self._special_ids = self._checked_special_ids(fill_id, eos_id)
         for name, numbers in self._constants().items():
             self.register_buffer(name, torch.tensor(numbers, dtype=torch.int64))
-        self._divisors: Divisors | None = None
-        self._divisors_of: tuple[Tensor | None, int] = (None, 0)
+        self._prepared: Prepared | None = None
 
     def reset_buffers(self) -> None:
         """Write the constants that follow from the config, after a build on the meta device."""
@@ -166,8 +97,22 @@ class NgramHash(nn.Module):
         Source: Engram paper, "Sparse retrieval via hashed n-grams"; deepseek-ai/Engram
             engram_demo_v1.py.
         """
-        back = self.config.max_ngram_size - 1
-        return self.addresses_of(read_history(canonical_ids, back, context=context, state=state))
+        history = self.history(
+            canonical_ids, self.config.max_ngram_size - 1, context=context, state=state
+        )
+        return self.addresses_of(history)
+
+    def history(
+        self,
+        canonical_ids: Int64[Tensor, "batch seq"],
+        back: int,
+        *,
+        context: MemoryContext | None = None,
+        state: MemoryState | None = None,
+    ) -> History:
+        """These positions behind `back` earlier ones, as `addresses_of` reads them."""
+        fill_id = self.prepared.special_ids[0]
+        return read_history(canonical_ids, back, context=context, state=state, fill_id=fill_id)
 
     def addresses_of(self, history: History) -> Int64[Tensor, "batch seq table"]:
         """Addresses of the chunk at the end of `history`.
@@ -177,17 +122,22 @@ class NgramHash(nn.Module):
                 `canonical_vocab_size`.
         """
         self._check_ids(history)
-        window = look_back(history, self.config, self.special_ids)
-        factors = self.multipliers.unbind()
-        mixed, mixes = window[0] * factors[0], []
-        for tokens, factor in zip(window[1:], factors[1:], strict=True):
-            mixed = mixed ^ (tokens * factor)
-            mixes.append(mixed)
-        numbers = torch.stack(mixes, dim=-1)  # batch seq order
-        addresses = self._prepared_divisors().remainders(numbers.flatten(0, 1))
-        return addresses.unflatten(0, numbers.shape[:2])
+        constants = self.prepared
+        window = look_back(history, self.config, constants.special_ids)
+        numbers = _mixed(window, constants.multipliers)
+        addresses = constants.divisors.remainders(numbers.flatten(0, 1))
+        return addresses.view(*numbers.shape[:2], self.config.table_count)
 
     forward = addresses
+
+    @property
+    def prepared(self) -> "Prepared":
+        """The constants as the buffers hold them now; loading or moving the module changes them."""
+        names = self._buffers  # a look-up per name that nn.Module would make slow
+        buffers = (names["multipliers"], names["primes"], names["special_ids"])
+        if self._prepared is None or not self._prepared.made_of(*buffers):
+            self._prepared = Prepared(buffers, self._constants())
+        return self._prepared
 
     def _constants(self) -> dict[str, tuple]:
         """The numbers every buffer must hold."""
@@ -211,20 +161,15 @@ class NgramHash(nn.Module):
                 )
         return fill_id, -1 if eos_id is None else eos_id
 
-    def _prepared_divisors(self) -> Divisors:
-        """Divisors of the buffer as it is now: loading or moving a module changes it."""
-        primes = self.primes
-        version = 0 if primes.is_inference() else primes._version
-        if self._divisors_of[0] is not primes or self._divisors_of[1] != version:
-            self._divisors, self._divisors_of = Divisors(primes), (primes, version)
-        return self._divisors
-
     def _check_ids(self, history: History) -> None:
         ids = history.chunk(history.ids)
         if ids.is_meta or ids.numel() == 0:
             return
-        low, high = torch.aminmax(ids)
-        if low >= 0 and high < self.canonical_vocab_size:
+        if ids.device.type == "cpu":  # as unsigned numbers, negative ids are the largest
+            highest = int(ids.numpy().view(np.uint64).max())
+        else:
+            highest = int(torch.where(ids < 0, 2**62, ids).max())
+        if highest < self.canonical_vocab_size:
             return
         wrong = (ids < 0) | (ids >= self.canonical_vocab_size)
         if history.live is not None and self.config.padding != "hashed":
@@ -237,30 +182,50 @@ class NgramHash(nn.Module):
             )
 
 
+class Prepared:
+    """The constants of one hash as Python numbers, so that no pass waits for a device.
+
+    Attributes:
+        multipliers: one per look-back.
+        special_ids: fill id and eos id.
+        divisors: the primes, ready to divide by.
+    """
+
+    def __init__(self, buffers: tuple[Tensor, Tensor, Tensor], rule: dict[str, tuple]):
+        """Read the buffers `(multipliers, primes, special_ids)`; those on meta stand for `rule`."""
+        factors, primes, special_ids = buffers
+        meta = factors.is_meta
+        self.multipliers = rule["multipliers"] if meta else tuple(factors.tolist())
+        self.special_ids = rule["special_ids"] if meta else tuple(special_ids.tolist())
+        self.divisors = Divisors(primes)
+        self._buffers, self._versions = buffers, _versions(*buffers)
+
+    def made_of(self, multipliers: Tensor, primes: Tensor, special_ids: Tensor) -> bool:
+        """Whether these are the buffers that were read, unchanged since."""
+        mine = self._buffers
+        same = mine[0] is multipliers and mine[1] is primes and mine[2] is special_ids
+        return same and self._versions == _versions(multipliers, primes, special_ids)
+
+
+def _mixed(window: list[Tensor], multipliers: tuple[int, ...]) -> Int64[Tensor, "batch seq order"]:
+    """The running xor of token times multiplier after each order from 2 on."""
+    if window[0].device.type != "cpu":
+        products = [tokens * factor for tokens, factor in zip(window, multipliers, strict=True)]
+        return torch.stack(list(accumulate(products, torch.bitwise_xor))[1:], dim=-1)
+    # the same in NumPy, whose calls cost a third on arrays this small
+    arrays = [tokens.numpy() for tokens in window]
+    numbers = np.empty((*arrays[0].shape, len(arrays) - 1), dtype=np.int64)
+    mixed = arrays[0] * multipliers[0]
+    for lag in range(1, len(arrays)):
+        product = arrays[lag] * multipliers[lag]
+        mixed = np.bitwise_xor(mixed, product, out=numbers[..., lag - 1])
+    return torch.from_numpy(numbers)
+
+
+def _versions(*buffers: Tensor) -> tuple[int, ...]:
+    """How often each buffer was written to (tensors of inference mode do not count)."""
+    return tuple([0 if buffer.is_inference() else buffer._version for buffer in buffers])
+
+
 def _as_list(numbers: tuple) -> list:
     return [_as_list(entry) if isinstance(entry, tuple) else entry for entry in numbers]
-
-
-@cache
-def _prime_lengths(layers: int, budgets: tuple[int, ...], heads: int) -> tuple[Layout, ...]:
-    used: set[int] = set()
-
-    def order_lengths(budget: int) -> tuple[int, ...]:
-        lengths, current = [], budget - 1
-        for _ in range(heads):
-            current = next_prime(current)
-            while current in used:
-                current = next_prime(current)
-            used.add(current)
-            lengths.append(current)
-        return tuple(lengths)
-
-    return tuple(tuple(order_lengths(budget) for budget in budgets) for _ in range(layers))
-
-
-def _splitmix64(number: int) -> int:
-    """One output of the SplitMix64 generator."""
-    number = (number + _SPLITMIX_GAMMA) & _MASK64
-    number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-    number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & _MASK64
-    return number ^ (number >> 31)

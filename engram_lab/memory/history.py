@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int64
@@ -39,7 +40,7 @@ class History:
     """A chunk of positions behind `back` earlier ones; all arrays are `[batch, back + seq]`.
 
     Attributes:
-        ids: canonical ids; anything where `exists` or `live` is False.
+        ids: canonical ids; anything where `exists` or `live` is False, fill before a full pass.
         exists: whether the position lies inside the sequence; None where the chunk opens it.
         live: whether the mask lets the position count; None where no mask was given.
         documents: document of each position; None for one document per sequence.
@@ -63,8 +64,12 @@ def read_history(
     *,
     context: MemoryContext | None = None,
     state: "MemoryState | None" = None,
+    fill_id: int = 0,
 ) -> History:
     """History of a chunk: out of the state where there is one, else the chunk is all there is.
+
+    Args:
+        fill_id: what to write before the sequence.
 
     Raises:
         ValueError: if a mask or document array has another shape than the ids, or the state was not
@@ -75,7 +80,7 @@ def read_history(
     context = context or MemoryContext()
     live, documents = live_positions(canonical_ids, context), documents_of(canonical_ids, context)
     return History(
-        ids=F.pad(canonical_ids, (back, 0)),
+        ids=_behind(canonical_ids, back, fill_id),
         exists=None,
         live=None if live is None else F.pad(live, (back, 0), value=True),
         documents=None if documents is None else F.pad(documents, (back, 0)),
@@ -84,19 +89,21 @@ def read_history(
 
 
 def look_back(
-    history: History, config: EngramConfig, special_ids: Int64[Tensor, "2"]
+    history: History, config: EngramConfig, special_ids: tuple[int, int]
 ) -> list[Int64[Tensor, "batch seq"]]:
     """Token at each look-back 0..N-1 of every position of the chunk; fill where it is blocked.
 
     A window is blocked from the first position on that lies before the sequence or its segment, or
     is dead; so an n-gram never spans a gap. A dead position is blocked at once and reads all fill.
+
+    Args:
+        special_ids: the canonical fill id and eos id.
     """
-    fill_id, eos_id = special_ids.unbind()
+    fill_id, eos_id = special_ids
     ids, closed = _readable(history, config, fill_id)
     starts = _starts(history, config, ids, eos_id)
     lags = range(1, config.max_ngram_size)
     if closed is None and starts is None:
-        ids[:, : history.back] = fill_id  # nobody reads what stood there
         return [history.chunk(ids, lag) for lag in (0, *lags)]
     blocked = _before(history) if closed is None else closed
     barrier, blocked = blocked, history.chunk(blocked)
@@ -110,10 +117,10 @@ def look_back(
 
 
 def segment_numbers(
-    history: History, config: EngramConfig, special_ids: Int64[Tensor, "2"]
+    history: History, config: EngramConfig, special_ids: tuple[int, int]
 ) -> Int64[Tensor, "batch window"] | None:
     """Number of the segment of each window position; None where nothing starts a segment."""
-    fill_id, eos_id = special_ids.unbind()
+    fill_id, eos_id = special_ids
     ids, _ = _readable(history, config, fill_id)
     starts = _starts(history, config, ids, eos_id)
     return None if starts is None else starts.cumsum(1)
@@ -153,9 +160,17 @@ def documents_of(
     return documents
 
 
-def _readable(
-    history: History, config: EngramConfig, fill_id: Tensor
-) -> tuple[Tensor, Tensor | None]:
+def _behind(ids: Tensor, back: int, fill_id: int) -> Tensor:
+    """Ids behind `back` fill ids."""
+    if ids.device.type != "cpu":
+        return F.pad(ids, (back, 0), value=fill_id)
+    batch, seq = ids.shape
+    padded = np.full((batch, back + seq), fill_id, dtype=np.int64)  # cheaper than a call of torch
+    padded[:, back:] = ids.numpy()
+    return torch.from_numpy(padded)
+
+
+def _readable(history: History, config: EngramConfig, fill_id: int) -> tuple[Tensor, Tensor | None]:
     """Ids as the padding rule reads them, and the positions that no window passes.
 
     None stands for the positions before the chunk, where the chunk opens the sequence.
@@ -175,7 +190,7 @@ def _before(history: History) -> Tensor:
     return (positions < history.back).expand_as(history.ids)
 
 
-def _starts(history: History, config: EngramConfig, ids: Tensor, eos_id: Tensor) -> Tensor | None:
+def _starts(history: History, config: EngramConfig, ids: Tensor, eos_id: int) -> Tensor | None:
     """Whether a segment starts at each window position."""
     if config.reset == "segments" and history.documents is not None:
         return F.pad(history.documents[:, 1:] != history.documents[:, :-1], (1, 0))

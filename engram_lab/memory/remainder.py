@@ -9,6 +9,7 @@ Why it is exact: the sum stays below 2^18, so its rounding error stays below 2^-
 to the right quotient, and p times it misses r + 1/2 by less than 1/8.
 """
 
+import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
@@ -17,43 +18,57 @@ _LIMB_BITS = 16
 _LIMBS = 64 // _LIMB_BITS
 _LARGEST = 2**28
 _CHUNK = 2**15  # remainders at a time: 256 KiB of float64, which stays in a processor's cache
+_TILE = 8  # tokens side by side, so that inner loops over tables are long enough
 _MANTISSA = 2**52  # float64 numbers from here to its double are whole; their low 52 bits count on
 
 
 class Divisors:
-    """The primes of all orders, ready to divide by."""
+    """The primes of all orders, ready to divide by.
+
+    On a CPU the arithmetic is NumPy's: its calls cost less than torch's on arrays of this size, and
+    so does its product of a long and a very narrow matrix.
+    """
 
     def __init__(self, primes: Int64[Tensor, "order head"]):
         """Prepare `primes`, which may lie on any device."""
         self.primes = primes
         self.fast = primes.device.type == "cpu" and int(primes.max()) < _LARGEST
         if self.fast:
-            self.factors = _limb_factors(primes.tolist())
-            self.lengths = primes.flatten().double()
+            lengths = primes.tolist()
+            self._factors = _limb_factors(lengths)
+            self._lengths = np.tile(np.array(lengths, dtype=np.float64).ravel(), _TILE)
 
     def remainders(self, numbers: Int64[Tensor, "token order"]) -> Int64[Tensor, "token table"]:
         """Remainders of non-negative numbers by every prime of their order, order-major."""
         if not self.fast:
             return torch.remainder(numbers[..., None], self.primes).flatten(1)
-        tokens, tables = len(numbers), len(self.lengths)
-        limbs = ((numbers << 1) | 1).view(torch.uint16).double()
-        result = numbers.new_empty(tokens, tables)
-        step = max(1, _CHUNK // tables)
+        tokens, tables = numbers.shape[0], self._factors.shape[1]
+        limbs = ((numbers.numpy() << 1) | 1).view(np.uint16)
+        padded = -(-tokens // _TILE) * _TILE
+        result = np.empty((padded, tables), dtype=np.float64)
+        step = max(1, _CHUNK // tables // _TILE) * _TILE
         for first in range(0, tokens, step):
-            quotients = limbs[first : first + step] @ self.factors
-            rounded = quotients.frac_().mul_(self.lengths).add_(_MANTISSA - 0.5)
-            torch.bitwise_and(
-                rounded.view(torch.int64), _MANTISSA - 1, out=result[first : first + step]
-            )
-        return result
+            part = limbs[first : first + step].astype(np.float64)
+            quotients = result[first : first + step]
+            np.matmul(part, self._factors, out=quotients[: len(part)])
+            self._to_remainders(quotients.reshape(-1, _TILE * tables))
+        return torch.from_numpy(result[:tokens].view(np.int64))
+
+    def _to_remainders(self, quotients: np.ndarray) -> None:
+        """Turn quotients (x + 1/2) / p into the bits of the remainders x mod p, in place."""
+        quotients -= np.floor(quotients)
+        quotients *= self._lengths
+        quotients += _MANTISSA - 0.5
+        bits = quotients.view(np.int64)
+        bits &= _MANTISSA - 1
 
 
-def _limb_factors(primes: list[list[int]]) -> Tensor:
+def _limb_factors(primes: list[list[int]]) -> np.ndarray:
     """Block matrix `[order * limb, order * head]` of (2^16i mod 2p) / 2p."""
     orders, heads = len(primes), len(primes[0])
-    factors = torch.zeros(orders, _LIMBS, orders, heads, dtype=torch.float64, device="cpu")
+    factors = np.zeros((orders, _LIMBS, orders, heads))
     for order, lengths in enumerate(primes):
         for limb in range(_LIMBS):
-            shares = [(1 << _LIMB_BITS * limb) % (2 * prime) / (2 * prime) for prime in lengths]
-            factors[order, limb, order] = torch.tensor(shares, dtype=torch.float64, device="cpu")
-    return factors.flatten(2).flatten(0, 1)
+            power = 1 << _LIMB_BITS * limb
+            factors[order, limb, order] = [power % (2 * p) / (2 * p) for p in lengths]
+    return factors.reshape(orders * _LIMBS, orders * heads)

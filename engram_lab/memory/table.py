@@ -6,7 +6,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from engram_lab.memory.config import EngramConfig
-from engram_lab.memory.hashing import layer_rows, table_layout, table_offsets
+from engram_lab.memory.layout import layer_rows, table_layout, table_offsets
 
 
 class MemoryTable(nn.Module):

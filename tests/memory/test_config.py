@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engram_lab.configs import from_json, to_json
 from engram_lab.memory.config import EngramConfig, demo, qwen, v41
-from engram_lab.memory.hashing import layer_rows
+from engram_lab.memory.layout import layer_rows
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engram_lab.memory.config import EngramConfig, qwen, v41
-from engram_lab.memory.hashing import NgramHash, multipliers, table_layout, table_offsets
+from engram_lab.memory.hashing import NgramHash
+from engram_lab.memory.layout import multipliers, table_layout, table_offsets
 from engram_lab.memory.state import MemoryContext, MemoryState
 from tests.memory import golden
 from tests.twins import hashing as twin

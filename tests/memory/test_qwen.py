@@ -9,7 +9,7 @@ from einops import rearrange
 from engram_lab.hooks import record
 from engram_lab.memory.config import EngramConfig, qwen
 from engram_lab.memory.engram import Engram
-from engram_lab.memory.hashing import layer_rows, table_layout
+from engram_lab.memory.layout import layer_rows, table_layout
 from engram_lab.memory.state import MemoryContext, MemoryState
 from tests.memory import golden
 
