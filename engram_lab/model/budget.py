@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from engram_lab.memory.config import EngramConfig
-from engram_lab.memory.hashing import table_layout
+from engram_lab.memory.layout import table_layout
 from engram_lab.model.config import EngramLMConfig
 
 TOTAL_TOLERANCE = 0.001
