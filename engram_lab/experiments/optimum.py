@@ -51,6 +51,11 @@ class Optimum:
     parity_note: str
 
     @property
+    def fit_is_inside(self) -> bool:
+        """Whether most bootstrap samples give a parabola with a minimum inside (0, 1)."""
+        return self.interior_share > 0.5
+
+    @property
     def outcome(self) -> Outcome:
         """Whether an interior split beats both ends, as far as both were measured."""
         tests = [test for test in (self.against_experts, self.against_memory) if test]
@@ -62,11 +67,14 @@ class Optimum:
     @property
     def sentence(self) -> str:
         """The finding in words, with the intervals that say so."""
-        parts = [
-            f"A split between experts and memory beats both ends: {self.outcome}. "
-            f"Minimum of the fit at ρ* = {self.ratio:.2f} ({self.low:.2f} to {self.high:.2f}, "
-            f"{self.resampled} resampled)"
-        ]
+        if self.fit_is_inside:
+            fit = (
+                f"Minimum of the fit at ρ* = {self.ratio:.2f} ({self.low:.2f} to {self.high:.2f}, "
+                f"{self.resampled} resampled)"
+            )
+        else:
+            fit = "The fitted parabola has no minimum between 0 and 1"
+        parts = [f"A split between experts and memory beats both ends: {self.outcome}. {fit}"]
         for end, test in (("1", self.against_experts), ("0", self.against_memory)):
             if test is None:
                 parts.append(f"ratio {end} was not measured")

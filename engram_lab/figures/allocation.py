@@ -8,7 +8,12 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from engram_lab.figures.footer import held_equal, provenance
-from engram_lab.figures.losses import losses_by_seed, minus_reference, over_seeds
+from engram_lab.figures.losses import (
+    allocation_deltas,
+    class_names,
+    over_seeds,
+    split_by_condition,
+)
 from engram_lab.figures.panels import Line, legend_above, panel_title, seeds_and_mean
 from engram_lab.figures.published import PUBLISHED_OPTIMUM, published_shapes
 from engram_lab.figures.style import (
@@ -28,7 +33,6 @@ from engram_lab.figures.style import (
 MADE_BY = "probes.allocation.final_loss"
 RATIO_TITLE = "allocation ratio ρ (0: memory only, 1: experts only)"
 DELTA_TITLE = "loss minus loss at ρ = 1 (nats per token)"
-CONDITIONS = {"corpus": "corpus", "static_share": "static share"}
 
 
 def allocation_curve(
@@ -62,7 +66,7 @@ def allocation_curve(
         if classes:
             _by_class(figure, part, classes, row)
             panel_title(figure, f"by token class{label}", row=row, col=2)
-    fitted = len(parts) == 1 and hasattr(verdict, "ratio")
+    fitted = len(parts) == 1 and getattr(verdict, "fit_is_inside", False)
     if fitted:
         _fitted_minimum(figure, verdict)
     figure.update_xaxes(title_text=RATIO_TITLE, row=len(parts))
@@ -91,40 +95,6 @@ def _panels(rows: int, *, with_classes: bool) -> go.Figure:
     )
 
 
-def allocation_deltas(frame: pd.DataFrame) -> pd.DataFrame:
-    """Losses minus those at ratio 1: a row for each point, seed and class; x is the realised ratio.
-
-    Raises:
-        ValueError: if no row has the ratio 1.
-    """
-    conditions = [name for name in CONDITIONS if name in frame]
-    losses = losses_by_seed(frame, ["allocation_ratio", *conditions])
-    deltas = minus_reference(losses, "allocation_ratio", 1.0, within=conditions)
-    if "realised_ratio" not in frame:
-        return deltas.assign(x=deltas["allocation_ratio"])
-    realised = frame.groupby("allocation_ratio")["realised_ratio"].mean()
-    return deltas.assign(x=deltas["allocation_ratio"].map(realised))
-
-
-def split_by_condition(deltas: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Rows of one corpus and share each, with a label that says which if there are several."""
-    varying = [name for name in CONDITIONS if name in deltas and deltas[name].nunique() > 1]
-    if not varying:
-        return [("", deltas)]
-    return [
-        (
-            ", " + ", ".join(f"{CONDITIONS[n]} {v}" for n, v in zip(varying, values, strict=True)),
-            part,
-        )
-        for values, part in deltas.groupby(varying)
-    ]
-
-
-def class_names(frame: pd.DataFrame) -> list[str]:
-    """Token classes of a frame in the order in which they first stand there."""
-    return list(frame["token_class"].unique()) if "token_class" in frame else ["all"]
-
-
 def sentences(verdict: Any) -> str:
     """Text of a verdict: a sentence, an object with one, or several of them, one a line."""
     if verdict is None:
@@ -149,24 +119,37 @@ def _all_tokens(figure: go.Figure, deltas: pd.DataFrame, shapes: pd.DataFrame, r
     zero_line(figure, row=row, col=1)
     if len(shapes):
         figure.add_vrect(*PUBLISHED_OPTIMUM, fillcolor=RULE, line_width=0, layer="below", **place)
-    best = summary.loc[summary["mean"].idxmin()]
+    _lowest_mean(figure, summary.loc[summary["mean"].idxmin()], row)
+    figure.update_xaxes(range=[-0.04, 1.04], dtick=0.25, **place)
+    figure.update_yaxes(title_text=DELTA_TITLE, range=[low, high], secondary_y=False, **place)
+
+
+def _lowest_mean(figure: go.Figure, best: pd.Series, row: int) -> None:
+    """A ring around the lowest mean, named beyond the seeds so that none is covered."""
+    figure.add_scatter(
+        x=[best["x"]],
+        y=[best["mean"]],
+        mode="markers",
+        marker={"symbol": "circle-open", "size": 15, "color": INK, "line": {"width": 1.5}},
+        hoverinfo="skip",
+        name="lowest mean",
+        showlegend=False,
+        row=row,
+        col=1,
+    )
+    above = best["x"] > 0.95  # there the curve comes from above left, and published ones lie below
     figure.add_annotation(
         text=f"lowest mean<br>ρ = {best['x']:.2f}",
         x=best["x"],
-        y=best["mean"],
-        ax=0,
-        ay=-36 if best["x"] > 0.95 else 36,
-        xanchor="right" if best["x"] > 0.95 else "left" if best["x"] < 0.05 else "center",
-        showarrow=True,
-        arrowhead=2,
-        arrowwidth=1,
-        arrowcolor=SOFT_INK,
-        standoff=7,
-        bgcolor="rgba(255,255,255,0.8)",
-        **place,
+        y=best["high"] if above else best["low"],
+        yanchor="bottom" if above else "top",
+        yshift=60 if above else -10,
+        xshift=10 if above else 0,
+        xanchor="right" if above else "left" if best["x"] < 0.05 else "center",
+        showarrow=False,
+        row=row,
+        col=1,
     )
-    figure.update_xaxes(range=[-0.04, 1.04], dtick=0.25, **place)
-    figure.update_yaxes(title_text=DELTA_TITLE, range=[low, high], secondary_y=False, **place)
 
 
 def _fitted_minimum(figure: go.Figure, verdict: Any) -> None:

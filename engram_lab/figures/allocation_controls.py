@@ -6,9 +6,9 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from engram_lab.figures.allocation import MADE_BY, class_names, sentences
+from engram_lab.figures.allocation import MADE_BY, sentences
 from engram_lab.figures.footer import held_equal, provenance
-from engram_lab.figures.losses import losses_by_seed, minus_reference, over_seeds
+from engram_lab.figures.losses import class_names, losses_by_seed, minus_reference, over_seeds
 from engram_lab.figures.panels import panel_title
 from engram_lab.figures.style import RULE, SOFT_INK, Room, colour, require, titled, translucent
 

@@ -10,11 +10,11 @@ from engram_lab.figures.allocation import (
     DELTA_TITLE,
     MADE_BY,
     RATIO_TITLE,
-    allocation_deltas,
     sentences,
     zero_line,
 )
 from engram_lab.figures.footer import held_equal, provenance
+from engram_lab.figures.losses import allocation_deltas
 from engram_lab.figures.panels import Line, legend_above, panel_title, seeds_and_mean
 from engram_lab.figures.style import AMOUNTS, DASHES, INK, SOFT_INK, SYMBOLS, require, titled
 

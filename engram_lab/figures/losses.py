@@ -5,6 +5,8 @@ from typing import Any
 
 import pandas as pd
 
+CONDITIONS = {"corpus": "corpus", "static_share": "static share"}
+
 
 def losses_by_seed(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Loss per token of every arm, seed and token class.
@@ -57,3 +59,37 @@ def over_seeds(deltas: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """Mean, lowest and highest delta_nats over seeds, and how many seeds there are."""
     grouped = deltas.groupby(list(by), as_index=False, sort=True)["delta_nats"]
     return grouped.agg(mean="mean", low="min", high="max", seeds="count")
+
+
+def allocation_deltas(frame: pd.DataFrame) -> pd.DataFrame:
+    """Losses minus those at ratio 1: a row for each point, seed and class; x is the realised ratio.
+
+    Raises:
+        ValueError: if no row has the ratio 1.
+    """
+    conditions = [name for name in CONDITIONS if name in frame]
+    losses = losses_by_seed(frame, ["allocation_ratio", *conditions])
+    deltas = minus_reference(losses, "allocation_ratio", 1.0, within=conditions)
+    if "realised_ratio" not in frame:
+        return deltas.assign(x=deltas["allocation_ratio"])
+    realised = frame.groupby("allocation_ratio")["realised_ratio"].mean()
+    return deltas.assign(x=deltas["allocation_ratio"].map(realised))
+
+
+def split_by_condition(deltas: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Rows of one corpus and share each, with a label that says which if there are several."""
+    varying = [name for name in CONDITIONS if name in deltas and deltas[name].nunique() > 1]
+    if not varying:
+        return [("", deltas)]
+    return [
+        (
+            ", " + ", ".join(f"{CONDITIONS[n]} {v}" for n, v in zip(varying, values, strict=True)),
+            part,
+        )
+        for values, part in deltas.groupby(varying)
+    ]
+
+
+def class_names(frame: pd.DataFrame) -> list[str]:
+    """Token classes of a frame in the order in which they first stand there."""
+    return list(frame["token_class"].unique()) if "token_class" in frame else ["all"]

@@ -44,8 +44,8 @@ def verdict_forest(frame: pd.DataFrame) -> go.Figure:
         note=(
             "Mean over paired seeds of the difference on the same documents, with its bootstrap "
             f"interval; {_from_to(rows['n_seeds'])} seeds, {_from_to(rows['n_documents'])} "
-            "documents. Supported: interval and every seed lie left of 0; contradicted: right of "
-            "0; else undecided."
+            "documents. Supported: the interval lies left of 0, and where it speaks of documents "
+            "alone no seed says otherwise; contradicted: the reverse; else undecided."
         ),
         room=Room(height=30 + 52 * len(rows), left=330, head=26),
     )

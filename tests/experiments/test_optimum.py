@@ -27,6 +27,7 @@ def test_a_planted_minimum_is_found_with_an_interval_around_it():
     assert found.fitted_on == (0.25, 0.5, 0.75, 0.9)
     assert found.best_ratio == 0.75
     assert found.outcome == "supported"
+    assert "Minimum of the fit at ρ* = 0.69" in found.sentence
     assert found.against_experts.difference == pytest.approx(bowl(0.75) - bowl(1), abs=0.01)
 
 
@@ -45,6 +46,7 @@ def test_a_curve_bent_the_other_way_has_its_minimum_at_an_end():
     found = optimum(curve(lambda ratio: -0.3 * (ratio - 0.4) ** 2))
     assert found.ratio == 1.0
     assert found.interior_share < 0.05
+    assert "no minimum between 0 and 1" in found.sentence
 
 
 def test_parity_is_where_the_curve_comes_back_to_the_loss_of_experts_alone():

@@ -104,13 +104,15 @@ def test_the_verdict_is_shown():
 
 
 def test_a_fitted_minimum_is_drawn_with_its_interval():
-    verdict = SimpleNamespace(sentence="So.", ratio=0.6, low=0.5, high=0.75)
+    verdict = SimpleNamespace(sentence="So.", ratio=0.6, low=0.5, high=0.75, fit_is_inside=True)
     figure = allocation_curve(allocation_frame(), verdict=verdict)
     fit = traces(figure, "minimum of fit")[0]
     assert list(fit.x) == [0.6]
     assert list(fit.error_x.array) == pytest.approx([0.15])
     assert list(fit.error_x.arrayminus) == pytest.approx([0.1])
     assert "fitted parabola" in footer(figure)
+    verdict.fit_is_inside = False
+    assert not traces(allocation_curve(allocation_frame(), verdict=verdict), "minimum of fit")
 
 
 def test_the_footer_tells_budget_tokens_seeds_and_what_is_equal():
