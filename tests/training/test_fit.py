@@ -107,8 +107,9 @@ def test_global_randomness_is_left_as_found():
 @pytest.mark.parametrize("micro_batches", [2, 4])
 def test_micro_batches_give_the_update_of_the_whole_batch(micro_batches):
     # rows of 48 of documents of 128: parts predict different numbers of tokens; every expert sees
-    # every token, since a choice between near-equal scores turns a rounding error into a jump
-    run = {"seq_len": 48, "moe": {"n_routed_experts": 2}}
+    # every token, since a choice between near-equal scores turns a rounding error into a jump, and
+    # few steps are taken, since Adam blows up the rounding of gradients near 0
+    run = {"seq_len": 48, "steps": 4, "moe": {"n_routed_experts": 2}}
     whole = quiet(small_run(**run))
     parts = quiet(small_run(**run, micro_batches=micro_batches))
     # sums in another order
