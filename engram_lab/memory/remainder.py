@@ -46,6 +46,7 @@ class Divisors:
         limbs = ((numbers.numpy() << 1) | 1).view(np.uint16)
         padded = -(-tokens // _TILE) * _TILE
         result = np.empty((padded, tables), dtype=np.float64)
+        result[tokens:] = 0  # chance contents of the padding could warn
         step = max(1, _CHUNK // tables // _TILE) * _TILE
         for first in range(0, tokens, step):
             part = limbs[first : first + step].astype(np.float64)

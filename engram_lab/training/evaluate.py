@@ -55,7 +55,7 @@ def document_losses(
             rows = len(batch.input_ids)
             if neighbour and rows == 1:
                 batch = _with_company(batch, previous)
-            losses = _token_losses(model, batch.to(device))[:rows].double().cpu().numpy()
+            losses = _token_losses(model, batch.to(device))[:rows].cpu().double().numpy()
             _add(batch, losses, sums, counts)
             previous = batch
     finally:
