@@ -51,6 +51,7 @@ def test_a_model_of_another_vocabulary_is_refused_with_both_numbers():
 
 
 @needs_bundle
+@pytest.mark.slow
 def test_text_is_cut_to_the_tokens_asked_for_and_carries_its_token_map():
     data = corpus_data(DataConfig(corpus="text", train_tokens=30_000, eval_tokens=5_000))
     assert 30_000 <= data.train.token_count < 30_000 + 1024
@@ -60,6 +61,7 @@ def test_text_is_cut_to_the_tokens_asked_for_and_carries_its_token_map():
 
 
 @needs_bundle
+@pytest.mark.slow
 def test_more_validation_text_than_there_is_is_refused_with_both_numbers():
     with pytest.raises(ValueError, match=r"at most \d+, .*got 1000000000"):
         corpus_data(DataConfig(corpus="text", eval_tokens=10**9))
