@@ -3,13 +3,15 @@
 `fused_update` computes what `gate.context_gate` and `conv.short_conv` say; its gradient is written
 by hand. Where it saves:
 
+- it takes a few sequences at a time, so that what one step writes the next finds in the cache;
 - the norm before the convolution costs no pass: the mean square of gate x value is gate^2 times
   that of the value, so a branch's convolution input is one number per token times the value;
 - keys and value stay in the one matrix they were computed in, and so do their gradients;
 - gains enter as products (query x key, taps x convolution gain), formed outside on small arrays.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -19,6 +21,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from engram_lab.memory.gate import LEAST_AGREEMENT, gate_of_agreement
+
+_BLOCK = 2**18  # numbers of the stream at a time: 1 MiB of float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,12 @@ class UpdateRule:
     silent: Bool[Tensor, "batch seq"] | None
     mute: bool
     connected: list[Bool[Tensor, "batch _"]] | None
+
+    def of(self, part: slice) -> "UpdateRule":
+        """The rule for a part of the batch."""
+        silent = None if self.silent is None else self.silent[part]
+        connected = None if self.connected is None else [mask[part] for mask in self.connected]
+        return replace(self, silent=silent, connected=connected)
 
 
 def fused_update(
@@ -77,88 +87,133 @@ class _Update(torch.autograd.Function):
         taps: Tensor | None,
         rule: UpdateRule,
     ) -> Tensor:
-        batch, seq, branch, width = hidden.shape
-        keys_value = F.linear(memory, weight, bias)
-        key = keys_value[..., :-width].view(batch, seq, branch, width)
-        value = keys_value[..., None, -width:]
-        product = hidden * key
-        scale = _inverse_rms(hidden, rule.eps), _inverse_rms(key, rule.eps)
-        score = (product * gain).sum(-1) * scale[0] * scale[1] / width**0.5
-        gate = gate_of_agreement(score, transform=rule.transform, zero_rule=rule.zero_rule)
-        if rule.silent is not None:
-            gate.masked_fill_(rule.silent[..., None], 0)
-        inverse = inputs = sums = None
-        if taps is None:
-            update = gate[..., None] * value
-        else:
-            square = torch.linalg.vector_norm(value, dim=-1).square() / width
-            inverse = torch.rsqrt(gate.square() * square + rule.conv_eps)
-            inputs = (gate * inverse)[..., None] * value
-            sums = _convolve(inputs, taps, rule)
-            update = F.silu(sums).addcmul_(gate[..., None], value)
-        if rule.silent is not None and rule.mute:
-            update.masked_fill_(rule.silent[..., None, None], 0)
-        ctx.save_for_backward(
-            hidden,
-            memory,
-            weight,
-            gain,
-            taps,
-            keys_value,
-            product,
-            *scale,
-            score,
-            gate,
-            inverse,
-            inputs,
-            sums,
-        )
+        update = torch.empty_like(hidden, memory_format=torch.contiguous_format)
+        kept = []
+        for part in _parts(hidden):
+            keys_value = F.linear(memory[part], weight, bias)
+            kept += _forward(hidden[part], keys_value, gain, taps, rule.of(part), update[part])
+        ctx.save_for_backward(hidden, memory, weight, gain, taps, *kept)
         ctx.rule, ctx.has_bias = rule, bias is not None
         return update
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, memory, weight, gain, taps, keys_value, product, *rest = ctx.saved_tensors
-        scale_hidden, scale_key, score, gate, inverse, inputs, sums = rest
-        rule, width = ctx.rule, hidden.shape[-1]
-        key = keys_value[..., :-width].view(hidden.shape)
-        value = keys_value[..., None, -width:]
-        if rule.silent is not None and rule.mute:
-            grad = grad.masked_fill(rule.silent[..., None, None], 0)
-        buffer = grad * value
-        grad_gate = buffer.sum(-1)
-        grad_keys_value = torch.empty_like(keys_value)
-        grad_value = grad_keys_value[..., -width:]
-        _sum_branches(grad, gate, grad_value.zero_())
-        grad_taps = None
-        if taps is not None:
-            grad_sums = torch.ops.aten.silu_backward(grad, sums)
-            grad_inputs, grad_taps = _convolve_back(grad_sums, inputs, taps, rule)
-            _sum_branches(grad_inputs, gate * inverse, grad_value)
-            grad_scale = torch.mul(grad_inputs, value, out=grad_inputs).sum(-1)
-            cube = inverse.pow(3)
-            grad_gate.addcmul_(grad_scale, cube, value=rule.conv_eps)
-            grad_square = (grad_scale * cube * gate.pow(3)).sum(-1, keepdim=True) / -width
-            grad_value.addcmul_(value.squeeze(2), grad_square)
-        grad_score = grad_gate * _gate_slope(score, gate, rule)
-        grad_dot = grad_score * scale_hidden * scale_key / width**0.5
-        shrink = grad_score * score / -width
-        grad_key = grad_keys_value[..., :-width].view(hidden.shape)
-        torch.mul(grad_dot[..., None], gain, out=buffer)
-        torch.mul(buffer, hidden, out=grad_key)
-        grad_key.addcmul_(key, (shrink * scale_key.square())[..., None])
-        grad_hidden = buffer.mul_(key).addcmul_(hidden, (shrink * scale_hidden.square())[..., None])
-        flat_grad = grad_keys_value.flatten(0, 1)
-        return (
-            grad_hidden,
-            grad_keys_value @ weight if ctx.needs_input_grad[1] else None,
-            flat_grad.t() @ memory.flatten(0, 1),
-            flat_grad.sum(0) if ctx.has_bias else None,
-            _weighted_sum(grad_dot, product),
-            grad_taps,
-            None,
+        hidden, memory, weight, gain, taps, *kept = ctx.saved_tensors
+        grad_hidden = torch.empty_like(hidden, memory_format=torch.contiguous_format)
+        grad_memory = torch.empty_like(memory) if ctx.needs_input_grad[1] else None
+        shared = _Shared(gain, taps, weight)
+        for at, part in enumerate(_parts(hidden)):
+            values = kept[at * _KEPT : (at + 1) * _KEPT]
+            grad_keys_value = _backward(
+                (grad[part], hidden[part]), values, shared, ctx.rule.of(part), grad_hidden[part]
+            ).flatten(0, 1)
+            shared.grad_weight.addmm_(grad_keys_value.t(), memory[part].flatten(0, 1))
+            if ctx.has_bias:
+                shared.grad_bias += grad_keys_value.sum(0)
+            if grad_memory is not None:
+                torch.mm(grad_keys_value, weight, out=grad_memory[part].flatten(0, 1))
+        grad_bias = shared.grad_bias if ctx.has_bias else None
+        gains = (shared.grad_gain, shared.grad_taps)
+        return grad_hidden, grad_memory, shared.grad_weight, grad_bias, *gains, None
+
+
+class _Shared:
+    """Small parameters of all parts, and their gradients summed up so far."""
+
+    def __init__(self, gain: Tensor, taps: Tensor | None, weight: Tensor) -> None:
+        self.gain, self.taps = gain, taps
+        self.grad_gain = torch.zeros_like(gain)
+        self.grad_taps = None if taps is None else torch.zeros_like(taps)
+        self.grad_weight, self.grad_bias = torch.zeros_like(weight), weight.new_zeros(len(weight))
+
+
+_KEPT = 7  # tensors that `_forward` keeps per part
+
+
+def _forward(
+    hidden: Tensor,
+    keys_value: Tensor,
+    gain: Tensor,
+    taps: Tensor | None,
+    rule: UpdateRule,
+    update: Tensor,
+) -> list[Tensor | None]:
+    """Write the update of a part; what its gradient needs comes back."""
+    width = hidden.shape[-1]
+    key, value = _key_and_value(keys_value, hidden.shape)
+    scales = _inverse_rms(hidden, rule.eps), _inverse_rms(key, rule.eps)
+    dot = torch.mul(hidden, key, out=update).mul_(gain).sum(-1)
+    score = dot.mul_(scales[0]).mul_(scales[1]).div_(width**0.5)
+    gate = gate_of_agreement(score, transform=rule.transform, zero_rule=rule.zero_rule)
+    if rule.silent is not None:
+        gate.masked_fill_(rule.silent[..., None], 0)
+    inverse = sums = None
+    if taps is None:
+        torch.mul(gate[..., None], value[..., None, :], out=update)
+    else:
+        square = torch.linalg.vector_norm(value, dim=-1, keepdim=True).square_().div_(width)
+        inverse = gate.square().mul_(square).add_(rule.conv_eps).rsqrt_()
+        sums = _convolve((gate * inverse)[..., None] * value[..., None, :], taps, rule)
+        torch.ops.aten.silu.out(sums, out=update)
+        update.addcmul_(gate[..., None], value[..., None, :])
+    if rule.silent is not None and rule.mute:
+        update.masked_fill_(rule.silent[..., None, None], 0)
+    return [keys_value, *scales, score, gate, inverse, sums]
+
+
+def _backward(
+    grad_and_hidden: tuple[Tensor, Tensor],
+    kept: Sequence[Tensor | None],
+    shared: _Shared,
+    rule: UpdateRule,
+    grad_hidden: Tensor,
+) -> Tensor:
+    """Write the stream's gradient of a part, add to the shared ones; that of keys and value."""
+    (grad, hidden), width = grad_and_hidden, grad_hidden.shape[-1]
+    keys_value, scale_hidden, scale_key, score, gate, inverse, sums = kept
+    if rule.silent is not None and rule.mute:
+        grad = grad.masked_fill(rule.silent[..., None, None], 0)
+    grad_keys_value = torch.empty_like(keys_value)
+    key, value = _key_and_value(keys_value, hidden.shape)
+    grad_key, grad_value = _key_and_value(grad_keys_value, hidden.shape)
+    grad_gate = torch.mul(grad, value[..., None, :], out=grad_hidden).sum(-1)
+    _sum_branches(grad, gate, grad_value, fresh=True)
+    if sums is not None:
+        grad_inputs = _convolve_back(
+            torch.ops.aten.silu_backward(grad, sums),
+            (gate * inverse)[..., None] * value[..., None, :],
+            shared,
+            rule,
         )
+        _sum_branches(grad_inputs, gate * inverse, grad_value)
+        grad_scale = grad_inputs.mul_(value[..., None, :]).sum(-1)
+        grad_scale *= inverse.pow(3)
+        grad_gate.add_(grad_scale, alpha=rule.conv_eps)
+        shrunk = (grad_scale * gate.pow(3)).sum(-1, keepdim=True)
+        grad_value.addcmul_(value, shrunk, value=-1 / width)
+    grad_score = grad_gate.mul_(_gate_slope(score, gate, rule))
+    grad_dot = grad_score * scale_hidden * scale_key / width**0.5
+    shrink = (grad_score * score).div_(-width)
+    buffer = torch.mul(hidden, key, out=grad_hidden)
+    shared.grad_gain += _weighted_sum(grad_dot, buffer)
+    torch.mul(grad_dot[..., None], shared.gain, out=buffer)
+    torch.mul(buffer, hidden, out=grad_key)
+    grad_key.addcmul_(key, (shrink * scale_key.square())[..., None])
+    buffer.mul_(key).addcmul_(hidden, (shrink * scale_hidden.square())[..., None])
+    return grad_keys_value
+
+
+def _parts(hidden: Tensor) -> list[slice]:
+    """Parts of the batch whose streams fit into a cache."""
+    batch, *shape = hidden.shape
+    step = max(1, _BLOCK // max(1, torch.Size(shape).numel()))
+    return [slice(first, first + step) for first in range(0, batch, step)]
+
+
+def _key_and_value(keys_value: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
+    """The two as views of their matrix: `[batch, seq, branch, hidden]`, `[batch, seq, hidden]`."""
+    return keys_value[..., : -shape[-1]].view(shape), keys_value[..., -shape[-1] :]
 
 
 def _inverse_rms(values: Tensor, eps: float) -> Tensor:
@@ -172,9 +227,8 @@ def _gate_slope(score: Tensor, gate: Tensor, rule: UpdateRule) -> Tensor:
     if rule.transform == "identity":
         return slope
     size = score.abs()
-    return torch.where(
-        size < LEAST_AGREEMENT, 0, slope * 0.5 * size.clamp_min(LEAST_AGREEMENT).rsqrt()
-    )
+    steep = size.clamp_min(LEAST_AGREEMENT).rsqrt_().mul_(0.5)
+    return slope.mul_(steep).masked_fill_(size < LEAST_AGREEMENT, 0)
 
 
 def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
@@ -183,10 +237,17 @@ def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
     return torch.bmm(weights.t()[:, None, :], values.transpose(0, 1)).squeeze(1)
 
 
-def _sum_branches(values: Tensor, weights: Tensor, total: Tensor) -> None:
-    """Add to `total` the sum over branches of values times one weight per token and branch."""
+def _sum_branches(values: Tensor, weights: Tensor, total: Tensor, *, fresh: bool = False) -> None:
+    """Add to `total` the sum over branches of values times one weight per token and branch.
+
+    A `fresh` total holds nothing yet.
+    """
     for branch in range(values.shape[2]):
-        total.addcmul_(values[:, :, branch], weights[:, :, branch, None])
+        pair = values[:, :, branch], weights[:, :, branch, None]
+        if fresh and branch == 0:
+            torch.mul(*pair, out=total)
+        else:
+            total.addcmul_(*pair)
 
 
 def _shifts(taps: Tensor, seq: int, rule: UpdateRule) -> list[tuple[int, int]]:
@@ -207,21 +268,19 @@ def _convolve(inputs: Tensor, taps: Tensor, rule: UpdateRule) -> Tensor:
     return sums
 
 
-def _convolve_back(
-    grad_sums: Tensor, inputs: Tensor, taps: Tensor, rule: UpdateRule
-) -> tuple[Tensor, Tensor]:
-    """Gradients of the convolution's inputs and taps."""
-    seq = inputs.shape[1]
-    grad_inputs, grad_taps = grad_sums * taps[-1], torch.zeros_like(taps)
-    buffer = grad_sums * inputs
-    grad_taps[-1] = buffer.sum(1).sum(
-        0
-    )  # in two steps: one over both axes is slow where they are slices
+def _convolve_back(grad_sums: Tensor, inputs: Tensor, shared: _Shared, rule: UpdateRule) -> Tensor:
+    """Gradient of the convolution's inputs; that of the taps is added to the shared ones.
+
+    Sums over batch and positions go in two steps: one over both is slow where they are slices.
+    """
+    seq, taps, grad_taps = inputs.shape[1], shared.taps, shared.grad_taps
+    grad_inputs, buffer = grad_sums * taps[-1], grad_sums * inputs
+    grad_taps[-1] += buffer.sum(1).sum(0)
     for tap, shift in _shifts(taps, seq, rule):
         late = grad_sums[:, shift:]
         if rule.connected is not None:
             late = late.masked_fill(~rule.connected[tap][..., None, None], 0)
         grad_inputs[:, : seq - shift].addcmul_(late, taps[tap])
         products = torch.mul(late, inputs[:, : seq - shift], out=buffer[:, shift:])
-        grad_taps[tap] = products.sum(1).sum(0)
-    return grad_inputs, grad_taps
+        grad_taps[tap] += products.sum(1).sum(0)
+    return grad_inputs

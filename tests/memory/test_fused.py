@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from engram_lab.hooks import edit
+from engram_lab.memory import fused
 from engram_lab.memory.config import EngramConfig
 from engram_lab.memory.engram import Engram
 from engram_lab.memory.fused import UpdateRule, fused_update
@@ -138,6 +139,34 @@ def test_the_update_equals_the_twin():
     )
     found = module(hidden, ids)[0].detach().numpy()
     np.testing.assert_allclose(found, expected, atol=1e-12, rtol=1e-10)
+
+
+@pytest.mark.parametrize("conv", [True, False])
+def test_parts_of_the_batch_add_up(conv, monkeypatch):
+    module = module_of(2, conv=conv, bias=True)
+    context = MemoryContext(
+        attention_mask=torch.tensor([[1] * 15 + [0] * 2, [0] * 3 + [1] * 14]),
+        document_ids=torch.tensor([[0] * 9 + [1] * 8, [2] * 4 + [3] * 13]),
+    )
+    whole = outcome(module, context, fused=True)
+    monkeypatch.setattr(fused, "_BLOCK", 1)  # one sequence at a time
+    for expected, found in zip(whole, outcome(module, context, fused=True), strict=True):
+        torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-10)
+
+
+def test_a_gradient_can_be_taken_twice():
+    module = module_of(1)
+    hidden = torch.randn(1, 6, 1, 8, dtype=torch.float64, requires_grad=True)
+    update = module(hidden, torch.randint(0, 30, (1, 6))).square().sum()
+    first, second = (torch.autograd.grad(update, hidden, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_an_empty_batch_has_an_empty_update():
+    module = module_of(1)
+    hidden = torch.randn(0, 6, 1, 8, dtype=torch.float64, requires_grad=True)
+    module(hidden, torch.zeros(0, 6, dtype=torch.int64)).sum().backward()
+    assert hidden.grad.shape == (0, 6, 1, 8)
 
 
 def test_frozen_parts_get_no_gradient():
