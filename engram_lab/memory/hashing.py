@@ -121,12 +121,16 @@ class NgramHash(nn.Module):
             ValueError: if the id of a live position is negative or not below
                 `canonical_vocab_size`.
         """
-        self._check_ids(history)
         constants = self.prepared
         window = look_back(history, self.config, constants.special_ids)
+        self._check_ids(window[0])
+        shape = (*window[0].shape, self.config.table_count)
+        if constants.divisors.fast and window[0].device.type == "cpu":
+            # NumPy, whose calls cost a third of torch's on arrays this small
+            numbers = _mixed_arrays([tokens.numpy() for tokens in window], constants.multipliers)
+            return torch.from_numpy(constants.divisors.of_array(numbers).reshape(shape))
         numbers = _mixed(window, constants.multipliers)
-        addresses = constants.divisors.remainders(numbers.flatten(0, 1))
-        return addresses.view(*numbers.shape[:2], self.config.table_count)
+        return constants.divisors.remainders(numbers.flatten(0, 1)).view(shape)
 
     forward = addresses
 
@@ -161,8 +165,8 @@ class NgramHash(nn.Module):
                 )
         return fill_id, -1 if eos_id is None else eos_id
 
-    def _check_ids(self, history: History) -> None:
-        ids = history.chunk(history.ids)
+    def _check_ids(self, ids: Tensor) -> None:
+        """Refuse ids outside the vocabulary; what the mask hides was replaced by the fill id."""
         if ids.is_meta or ids.numel() == 0:
             return
         if ids.device.type == "cpu":  # as unsigned numbers, negative ids are the largest
@@ -171,15 +175,12 @@ class NgramHash(nn.Module):
             highest = int(torch.where(ids < 0, 2**62, ids).max())
         if highest < self.canonical_vocab_size:
             return
-        wrong = (ids < 0) | (ids >= self.canonical_vocab_size)
-        if history.live is not None and self.config.padding != "hashed":
-            wrong &= history.chunk(history.live)
-        if wrong.any():
-            raise ValueError(
-                f"canonical ids must lie in 0..{self.canonical_vocab_size - 1} "
-                f"(canonical_vocab_size={self.canonical_vocab_size}); got {ids[wrong][0].item()}. "
-                "Mask padding with attention_mask; labels such as -100 are no ids."
-            )
+        wrong = ids[(ids < 0) | (ids >= self.canonical_vocab_size)][0].item()
+        raise ValueError(
+            f"canonical ids must lie in 0..{self.canonical_vocab_size - 1} "
+            f"(canonical_vocab_size={self.canonical_vocab_size}); got {wrong}. "
+            "Mask padding with attention_mask; labels such as -100 are no ids."
+        )
 
 
 class Prepared:
@@ -209,17 +210,18 @@ class Prepared:
 
 def _mixed(window: list[Tensor], multipliers: tuple[int, ...]) -> Int64[Tensor, "batch seq order"]:
     """The running xor of token times multiplier after each order from 2 on."""
-    if window[0].device.type != "cpu":
-        products = [tokens * factor for tokens, factor in zip(window, multipliers, strict=True)]
-        return torch.stack(list(accumulate(products, torch.bitwise_xor))[1:], dim=-1)
-    # the same in NumPy, whose calls cost a third on arrays this small
-    arrays = [tokens.numpy() for tokens in window]
-    numbers = np.empty((*arrays[0].shape, len(arrays) - 1), dtype=np.int64)
-    mixed = arrays[0] * multipliers[0]
-    for lag in range(1, len(arrays)):
-        product = arrays[lag] * multipliers[lag]
+    products = [tokens * factor for tokens, factor in zip(window, multipliers, strict=True)]
+    return torch.stack(list(accumulate(products, torch.bitwise_xor))[1:], dim=-1)
+
+
+def _mixed_arrays(window: list[np.ndarray], multipliers: tuple[int, ...]) -> np.ndarray:
+    """The same in NumPy, as `[token, order]`."""
+    numbers = np.empty((*window[0].shape, len(window) - 1), dtype=np.int64)
+    mixed = window[0] * multipliers[0]
+    for lag in range(1, len(window)):
+        product = window[lag] * multipliers[lag]
         mixed = np.bitwise_xor(mixed, product, out=numbers[..., lag - 1])
-    return torch.from_numpy(numbers)
+    return numbers.reshape(-1, len(window) - 1)
 
 
 def _versions(*buffers: Tensor) -> tuple[int, ...]:

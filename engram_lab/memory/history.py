@@ -77,8 +77,10 @@ def read_history(
     """
     if state is not None:
         return state.history(canonical_ids.shape[1], back)
-    context = context or MemoryContext()
-    live, documents = live_positions(canonical_ids, context), documents_of(canonical_ids, context)
+    live = documents = None
+    if context is not None:
+        live = live_positions(canonical_ids, context)
+        documents = documents_of(canonical_ids, context)
     return History(
         ids=_behind(canonical_ids, back, fill_id),
         exists=None,

@@ -40,27 +40,32 @@ class Divisors:
 
     def remainders(self, numbers: Int64[Tensor, "token order"]) -> Int64[Tensor, "token table"]:
         """Remainders of non-negative numbers by every prime of their order, order-major."""
-        if not self.fast:
-            return torch.remainder(numbers[..., None], self.primes).flatten(1)
-        tokens, tables = numbers.shape[0], self._factors.shape[1]
-        limbs = ((numbers.numpy() << 1) | 1).view(np.uint16)
+        if self.fast:
+            return torch.from_numpy(self.of_array(numbers.numpy()))
+        return torch.remainder(numbers[..., None], self.primes).flatten(1)
+
+    def of_array(self, numbers: np.ndarray) -> np.ndarray:
+        """The same for int64 `[token, order]` in NumPy; only where `fast`."""
+        tokens, tables = len(numbers), self._factors.shape[1]
         padded = -(-tokens // _TILE) * _TILE
         result = np.empty((padded, tables), dtype=np.float64)
         result[tokens:] = 0  # chance contents of the padding could warn
-        step = max(1, _CHUNK // tables // _TILE) * _TILE
+        step = max(1, min(_CHUNK // tables, padded) // _TILE) * _TILE
+        whole = np.empty((step, tables), dtype=np.float64)
         for first in range(0, tokens, step):
-            part = limbs[first : first + step].astype(np.float64)
+            limbs = ((numbers[first : first + step] << 1) | 1).view(np.uint16)
             quotients = result[first : first + step]
-            np.matmul(part, self._factors, out=quotients[: len(part)])
-            self._to_remainders(quotients.reshape(-1, _TILE * tables))
-        return torch.from_numpy(result[:tokens].view(np.int64))
+            np.matmul(limbs.astype(np.float64), self._factors, out=quotients[: len(limbs)])
+            self._to_remainders(quotients, whole[: len(quotients)])
+        return result[:tokens].view(np.int64)
 
-    def _to_remainders(self, quotients: np.ndarray) -> None:
+    def _to_remainders(self, quotients: np.ndarray, whole: np.ndarray) -> None:
         """Turn quotients (x + 1/2) / p into the bits of the remainders x mod p, in place."""
-        quotients -= np.floor(quotients)
-        quotients *= self._lengths
-        quotients += _MANTISSA - 0.5
-        bits = quotients.view(np.int64)
+        quotients -= np.floor(quotients, out=whole)
+        tiled = quotients.reshape(-1, len(self._lengths))
+        tiled *= self._lengths
+        tiled += _MANTISSA - 0.5
+        bits = tiled.view(np.int64)
         bits &= _MANTISSA - 1
 
 
