@@ -184,7 +184,7 @@ class NgramHash(nn.Module):
 
 
 class Prepared:
-    """The constants of one hash as Python numbers, so that no pass waits for a device.
+    """The constants of one hash as Python numbers, read once and not in every pass.
 
     Attributes:
         multipliers: one per look-back.

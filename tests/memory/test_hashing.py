@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -329,3 +330,9 @@ def test_an_empty_chunk_has_no_addresses():
     state.extend(ids)
     assert tiny_hash().addresses(ids, state=state).shape == (2, 0, 4)
     assert tiny_hash().addresses(ids).shape == (2, 0, 4)
+
+
+def test_no_arithmetic_overflows_or_meets_nonsense():
+    with np.errstate(all="raise"):
+        for ids in (ids_of(3, 5), torch.full((1, 7), 29), torch.zeros(1, 1, dtype=torch.int64)):
+            assert tiny_hash().addresses(ids).min() >= 0
