@@ -138,6 +138,9 @@ def module(branches: int, heads: int, conv: bool, sequences: int = 16) -> list[d
     pull_parts = torch.randn(sequences, SEQ, (branches + 1) * HIDDEN, generator=generator)
     addresses = engram.hash.addresses(ids)
 
+    # freed at once: as in a model, whose logits do the same, the allocator keeps memory from now on
+    torch.ones(30 * 2**18)
+
     def clear() -> None:
         hidden.grad = None
         engram.zero_grad()
