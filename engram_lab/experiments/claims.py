@@ -9,7 +9,11 @@ PUBLISHED_RATIO = 0.75
 ENDS = {1.0: "experts alone", 0.0: "memory alone"}
 STRICT = Bootstrap(seeds=True)
 """Documents and seeds drawn anew: at small scale seeds differ more than documents do."""
-CONTROLS = {"neighbour": "a neighbour's addresses", "wide_ffn": "a wider shared expert"}
+CONTROLS = {
+    "experts": "experts alone",
+    "neighbour": "a neighbour's addresses",
+    "wide_ffn": "a wider shared expert",
+}
 
 
 def allocation_claims(
@@ -30,13 +34,7 @@ def allocation_claims(
 
     Source: Engram paper, section 3.1.
     """
-    ratios = sorted(frame["allocation_ratio"].unique())
-    inner = [ratio for ratio in ratios if 0 < ratio < 1]
-    if not inner or not set(ENDS) <= set(ratios):
-        raise ValueError(
-            f"allocation_claims needs the ratios 0, 1 and one between them; got {ratios}"
-        )
-    tested = min(inner, key=lambda ratio: abs(ratio - PUBLISHED_RATIO))
+    tested = _tested_ratio(frame)
     return [
         paired_difference(
             frame,
@@ -48,6 +46,50 @@ def allocation_claims(
         )
         for end, name in ENDS.items()
     ]
+
+
+def class_claims(
+    frame: pd.DataFrame, corpus: str, *, bootstrap: Bootstrap = STRICT
+) -> list[Verdict]:
+    """Verdicts on why a split should pay: rows for fixed phrases, experts for what is computed.
+
+    Args:
+        frame: rows of `probes.allocation.final_loss` with columns allocation_ratio and seed, and
+            the token classes static and computed.
+        corpus: name that opens each claim.
+        bootstrap: how intervals are made.
+
+    Raises:
+        ValueError: as for `allocation_claims`.
+    """
+    tested = _tested_ratio(frame)
+    pairs = {
+        ("static", 0.0, tested): f"memory alone beats {tested:.0%} experts",
+        ("static", tested, 1.0): f"{tested:.0%} experts beat experts alone",
+        ("computed", tested, 0.0): f"{tested:.0%} experts beat memory alone",
+        ("computed", 1.0, tested): f"experts alone beat {tested:.0%} experts",
+    }
+    return [
+        paired_difference(
+            frame,
+            better,
+            worse,
+            by="allocation_ratio",
+            token_class=token_class,
+            claim=f"{corpus}, {token_class} tokens: {words}",
+            bootstrap=bootstrap,
+        )
+        for (token_class, better, worse), words in pairs.items()
+    ]
+
+
+def _tested_ratio(frame: pd.DataFrame) -> float:
+    """The measured ratio between the ends that is nearest to the published one."""
+    ratios = sorted(frame["allocation_ratio"].unique())
+    inner = [ratio for ratio in ratios if 0 < ratio < 1]
+    if not inner or not set(ENDS) <= set(ratios):
+        raise ValueError(f"claims need the ratios 0, 1 and one between them; got {ratios}")
+    return min(inner, key=lambda ratio: abs(ratio - PUBLISHED_RATIO))
 
 
 def control_claims(frame: pd.DataFrame, *, bootstrap: Bootstrap = STRICT) -> list[Verdict]:

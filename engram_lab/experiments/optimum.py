@@ -56,6 +56,11 @@ class Optimum:
         return self.interior_share > 0.5
 
     @property
+    def is_exact_fit(self) -> bool:
+        """Whether the parabola has as many points as coefficients and so meets every one."""
+        return len(self.fitted_on) == 3
+
+    @property
     def outcome(self) -> Outcome:
         """Whether an interior split beats both ends, as far as both were measured."""
         tests = [test for test in (self.against_experts, self.against_memory) if test]
@@ -70,7 +75,8 @@ class Optimum:
         if self.fit_is_inside:
             fit = (
                 f"Minimum of the fit at ρ* = {self.ratio:.2f} ({self.low:.2f} to {self.high:.2f}, "
-                f"{self.resampled} resampled)"
+                f"{self.resampled} resampled"
+                + ("; a parabola through all of its three points)" if self.is_exact_fit else ")")
             )
         else:
             fit = "The fitted parabola has no minimum between 0 and 1"
@@ -83,6 +89,7 @@ class Optimum:
                     f"L({self.best_ratio:g}) - L({end}) = {test.difference:+.4f} nats "
                     f"({test.low:+.4f} to {test.high:+.4f})"
                 )
+        parts.append(f"ratio {self.best_ratio:g} was chosen on these documents")
         parts.append(f"parity {self.parity_note}")
         return "; ".join(parts) + "."
 

@@ -1,5 +1,6 @@
 """Results on disk: one CSV (the frame) and one JSON (how it came about) for each finished point.
 
+Columns with one value in all rows stand in the JSON alone ("constants"); loading puts them back.
 The JSON is written last and holds the row count and the SHA-256 of the CSV, so a pair that was cut
 short by a crash, a full disk or a hand is recognised and computed again. A file lock for each point
 keeps two runs apart.
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from filelock import FileLock, Timeout
 
@@ -123,8 +125,15 @@ class Store:
         """
         self.check()
         table, description = self._paths(name)
-        content = frame.to_csv(index=False, lineterminator="\n").encode()
-        seal = {"rows": len(frame), "sha256": _sha256(content)}
+        constants = _constants(frame)
+        varying = frame.drop(columns=list(constants))
+        content = varying.to_csv(index=False, lineterminator="\n").encode()
+        seal = {
+            "columns": list(frame.columns),
+            "constants": constants,
+            "rows": len(frame),
+            "sha256": _sha256(content),
+        }
         text = json.dumps({**record, **seal}, indent=2, sort_keys=True, ensure_ascii=False)
         for stale in self.folder.glob(f".{name}.*.tmp"):  # left by a killed run; the lock is ours
             stale.unlink(missing_ok=True)
@@ -208,7 +217,21 @@ def _read(table: Path, description: Path, point: Mapping[str, Any], config: Any)
         raise ValueError(f"it was stored for the point {record['point']}, not for {dict(point)}")
     if config is not None and not same_config(record["config"], config):
         raise ValueError("it was stored for a config with other values (a default has changed)")
-    return frame
+    constants = {name: np.nan if v is None else v for name, v in record["constants"].items()}
+    return frame.assign(**constants)[record["columns"]]
+
+
+def _constants(frame: pd.DataFrame) -> dict[str, Any]:
+    """Columns of a frame of several rows that have one value, but never all of them."""
+    if len(frame) < 2:
+        return {}
+    same = [name for name in frame if frame[name].nunique(dropna=False) == 1]
+    same = same[: len(frame.columns) - 1]
+    values = {name: frame[name].iloc[0] for name in same}
+    return {
+        name: None if pd.isna(value) else getattr(value, "item", lambda value=value: value)()
+        for name, value in values.items()
+    }
 
 
 def _sha256(content: bytes) -> str:

@@ -14,7 +14,7 @@ from engram_lab.figures.losses import (
     over_seeds,
     split_by_condition,
 )
-from engram_lab.figures.panels import Line, legend_above, panel_title, seeds_and_mean
+from engram_lab.figures.panels import Line, legend_above, legend_beside, panel_title, seeds_and_mean
 from engram_lab.figures.published import PUBLISHED_OPTIMUM, published_shapes
 from engram_lab.figures.style import (
     COLOURS,
@@ -32,6 +32,7 @@ from engram_lab.figures.style import (
 
 MADE_BY = "probes.allocation.final_loss"
 RATIO_TITLE = "allocation ratio ρ (0: memory only, 1: experts only)"
+CLASSES_ABOVE = 4  # more names than this do not fit above a panel
 DELTA_TITLE = "loss minus loss at ρ = 1 (nats per token)"
 
 
@@ -72,14 +73,16 @@ def allocation_curve(
     figure.update_xaxes(title_text=RATIO_TITLE, row=len(parts))
     _published_behind(figure)
     figure.update_layout(legend=legend_above(figure, row=1, col=1))
+    crowded = len(classes) > CLASSES_ABOVE
     if classes:
-        figure.update_layout(legend2=legend_above(figure, row=1, col=2))
+        place = legend_beside if crowded else legend_above
+        figure.update_layout(legend2=place(figure, row=1, col=2))
     return titled(
         figure,
         title="How to split the sparse parameters between experts and memory",
         subtitle=sentences(verdict),
         note=_note(frame, shapes) + (_fit_note(verdict) if fitted else ""),
-        room=Room(height=400 * len(parts)),
+        room=Room(height=400 * len(parts), right=150 if crowded else 24),
     )
 
 
@@ -212,7 +215,7 @@ def _published(
             secondary_y=True,
         )
     figure.update_yaxes(
-        title={"text": "published: share of own largest gain", "font": {"color": SOFT_INK}},
+        title={"text": "published: share of its own largest gain", "font": {"color": SOFT_INK}},
         range=list(span),
         tickvals=[-1, -0.5, 0],
         tickfont={"color": SOFT_INK},
@@ -270,4 +273,8 @@ def _note(frame: pd.DataFrame, shapes: pd.DataFrame) -> str:
             "0.75-0.80. Hollow: only said to equal pure experts, or not printed in the source. "
             f"Sources: {', '.join(sorted(set(shapes['source'])))}."
         )
+        if shapes.attrs.get("left_out"):
+            lines[-1] += (
+                f" Not drawn, for want of printed losses: {', '.join(shapes.attrs['left_out'])}."
+            )
     return "\n".join(lines)

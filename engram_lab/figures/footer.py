@@ -35,12 +35,25 @@ def held_equal(frame: pd.DataFrame) -> str:
             same.append(label)
         else:
             other.append(f"{name} (up to {spread + 1:.2f} times)")
-    if "document" in frame:
-        same.append("data, token order and held-out documents")
+    if _same_documents(frame):
+        same.append("held-out documents")
     sentence = f"Held equal: {', '.join(same)}." if same else ""
     if other:
         sentence += f" Not held equal: {', '.join(other)}."
     return sentence.strip()
+
+
+def _same_documents(frame: pd.DataFrame) -> bool:
+    """Whether every run was measured on the same documents, of the same length."""
+    keys = [name for name in ("allocation_ratio", "arm", "seed") if name in frame]
+    if "document" not in frame or not keys:
+        return False
+    columns = [name for name in ("document", "token_class", "eval_tokens") if name in frame]
+    runs = [
+        run[columns].sort_values(columns, ignore_index=True)
+        for _, run in frame.groupby(keys, dropna=False)
+    ]
+    return all(run.equals(runs[0]) for run in runs)
 
 
 def _range(frame: pd.DataFrame, column: str, name: str, *, scientific: bool = False) -> str:

@@ -116,3 +116,10 @@ def legend_above(figure: go.Figure, *, row: int, col: int) -> dict[str, object]:
         "y": y_axis.domain[1],
         "yanchor": "bottom",
     }
+
+
+def legend_beside(figure: go.Figure, *, row: int, col: int) -> dict[str, object]:
+    """Layout of a legend right of a panel, for many or long names; it needs room there."""
+    above = legend_above(figure, row=row, col=col)
+    x_axis = figure.get_subplot(row, col).xaxis
+    return above | {"orientation": "v", "x": x_axis.domain[1] + 0.01, "yanchor": "top"}

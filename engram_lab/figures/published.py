@@ -20,6 +20,7 @@ def published_shapes(published: pd.DataFrame | Sequence[pd.DataFrame] | None) ->
         Curves of which at least one loss is printed, with columns series, ratio, delta_nats (loss
         minus that at ratio 1), shape (delta_nats over the size of the largest gain; 0 at ratio 1,
         -1 at the best), printed (False where the text says only "about equal"), kind and source.
+        `attrs["left_out"]` names the curves without a printed loss.
 
     Raises:
         ValueError: if a table is neither of the two.
@@ -27,8 +28,13 @@ def published_shapes(published: pd.DataFrame | Sequence[pd.DataFrame] | None) ->
     if published is None:
         return pd.DataFrame(columns=["series", "ratio", "delta_nats", "shape", "printed", "kind"])
     tables = [published] if isinstance(published, pd.DataFrame) else list(published)
-    curves = [curve for table in tables for curve in _curves(table) if curve["printed"].any()]
-    return pd.concat([_shaped(curve) for curve in curves], ignore_index=True)
+    curves = [curve for table in tables for curve in _curves(table)]
+    drawn = [_shaped(curve) for curve in curves if curve["printed"].any()]
+    shapes = pd.concat(drawn, ignore_index=True)
+    shapes.attrs["left_out"] = [
+        curve["series"].iloc[0] for curve in curves if not curve["printed"].any()
+    ]
+    return shapes
 
 
 def _curves(table: pd.DataFrame) -> list[pd.DataFrame]:

@@ -128,6 +128,7 @@ class Room:
         width: of the whole figure.
         height: of its panels; title, axis texts and footer come on top.
         left: for what stands left of the panels.
+        right: for what stands right of them.
         head: for legends and panel titles above the panels.
         axis: for tick texts and title of the lower axis.
     """
@@ -135,6 +136,7 @@ class Room:
     width: int = 980
     height: int = 400
     left: int = 72
+    right: int = 24
     head: int = 46
     axis: int = 56
 
@@ -167,7 +169,7 @@ def titled(
         template=TEMPLATE,
         width=room.width,
         height=room.height + top + bottom,
-        margin={"l": room.left, "r": 24, "t": top, "b": bottom},
+        margin={"l": room.left, "r": room.right, "t": top, "b": bottom},
         title={
             "text": head,
             "font": {"size": 17},

@@ -49,6 +49,8 @@ class TwoCapacitiesConfig:
             start and the cut last item move the expected share a little, by at most 0.001 at 128
             tokens; `entropy_floor` counts exactly.
         topics: how many topics, each with a map of its own.
+        topic_zipf: exponent of the topics' frequencies, by rank; 0 makes them equally frequent. A
+            few frequent topics teach a model early that topics matter at all.
         pairs: how many pairs `a b` are in use.
         zipf: exponent of the pairs' frequencies, by rank; 0 makes them equally frequent.
         first_tokens: how many `a`.
@@ -62,6 +64,7 @@ class TwoCapacitiesConfig:
 
     static_share: float = 0.5
     topics: int = 32
+    topic_zipf: float = 0.0
     pairs: int = 20_000
     zipf: float = 0.7
     first_tokens: int = 240
@@ -83,8 +86,9 @@ class TwoCapacitiesConfig:
                 f"pairs must be at most first_tokens x second_tokens = {possible}, "
                 f"got {self.pairs}. Ask for fewer pairs or for more tokens"
             )
-        if self.zipf < 0 or self.seed < 0:
-            raise ValueError(f"zipf and seed must be 0 or more, got {self.zipf} and {self.seed}")
+        for name in ("topic_zipf", "zipf", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
         if self.document_length < 2 + PHRASE_LENGTH:
             raise ValueError(
                 f"document_length must be at least {2 + PHRASE_LENGTH} (topic, one phrase, eos), "
@@ -172,7 +176,7 @@ def two_capacities_floor(config: TwoCapacitiesConfig, *, first_token: bool = Fal
     """Exact floor of D8; see `engram_lab.tokens.synthetic.entropy_floor`."""
     profiles = _profiles(config)
     item = mixed_profile(profiles, _item_probabilities(config, profiles))
-    header = fixed_profile((FILLER, np.log(config.topics)))
+    header = fixed_profile((FILLER, entropy(zipf(config.topics, config.topic_zipf))))
     return floor_frame(item, header, config.document_length, first_token=first_token)
 
 
@@ -200,7 +204,7 @@ def _draw_block(config: TwoCapacitiesConfig, rng: np.random.Generator, count: in
     language, ranges = two_capacities_language(config), config.token_ranges
     chain_share = _item_probabilities(config, _profiles(config))[1]
     shape = (count, -(-(config.document_length - 2) // CHAIN_LENGTH))  # enough if all were chains
-    topic = rng.integers(config.topics, size=count)
+    topic = draw(zipf(config.topics, config.topic_zipf), rng, (count,))
     is_chain = rng.random(shape) < chain_share
     phrases = language.phrases[draw(language.pair_probability, rng, shape)]
     key = ranges["k"].start + rng.integers(config.keys, size=shape)

@@ -17,7 +17,7 @@ import numpy as np
 from engram_lab import paths
 from engram_lab.tokens.batches import Batch, PackedDataset, padded_batches
 from engram_lab.tokens.bundle import chosen_files, corpus_manifest, load_corpus_texts
-from engram_lab.tokens.documents import Documents, split_documents
+from engram_lab.tokens.documents import Documents, sample_texts, split_documents
 from engram_lab.tokens.tokenizer import EOS_ID, Tokenizer
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "load_corpus_texts",
     "load_text_corpus",
     "padded_batches",
+    "sample_texts",
     "split_documents",
 ]
 CORPUS_FORMAT = 2

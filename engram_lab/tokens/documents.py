@@ -112,11 +112,17 @@ class Documents:
         return np.diff(self.offsets)
 
     def select(
-        self, indices: Sequence[int] | np.ndarray, *, name: str | None = None
+        self,
+        indices: Sequence[int] | np.ndarray,
+        *,
+        longest: int | None = None,
+        name: str | None = None,
     ) -> "Documents":
-        """The documents at some indices, in the order given."""
+        """The documents at some indices, in the order given, each cut to `longest` ids."""
         indices = np.asarray(indices, dtype=np.int64)
         lengths = self.lengths[indices]
+        if longest is not None:
+            lengths = np.minimum(lengths, longest)
         bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         source = np.repeat(self.offsets[indices] - bounds[:-1], lengths) + np.arange(bounds[-1])
         return Documents(
@@ -170,6 +176,53 @@ def split_documents(
         documents.select(train, name=f"{documents.name}/train"),
         documents.select(validation, name=f"{documents.name}/validation"),
     )
+
+
+def sample_texts(
+    documents: Documents, tokens: int, *, longest: int, like: Documents, seed: int = 0
+) -> Documents:
+    """Pieces of as many texts as possible: one piece of each, and second ones only after that.
+
+    For evaluation, where pieces of one text say little more than one of them.
+
+    Args:
+        documents: pieces and their `sources`; without sources every document is a text.
+        tokens: stop when there are this many ids, or all pieces are taken.
+        longest: ids kept of a piece.
+        like: documents, of the same classes, whose shares of tokens by class the sample takes.
+        seed: of the choice of pieces and the order of texts.
+    """
+    generator = np.random.default_rng(seed)
+    sources = np.arange(len(documents)) if documents.sources is None else documents.sources
+    shuffled = generator.permutation(len(documents))
+    order = shuffled[np.argsort(_count_before(sources[shuffled]), kind="stable")]
+    lengths = np.minimum(documents.lengths, longest)
+    part = _first_class(documents)
+    share = np.bincount(_first_class(like), weights=like.lengths, minlength=part.max() + 1)
+    # a piece is due when its class, taken evenly, has reached the piece's middle
+    due = np.full(len(documents), np.inf)
+    for one in np.flatnonzero(share):
+        own = order[part[order] == one]
+        due[own] = (np.cumsum(lengths[own]) - lengths[own] / 2) / share[one]
+    chosen = order[np.argsort(due[order], kind="stable")]
+    enough = np.searchsorted(np.cumsum(lengths[chosen]), tokens) + 1
+    return documents.select(chosen[:enough], longest=longest)
+
+
+def _first_class(documents: Documents) -> np.ndarray:
+    """Class of the first token of every document, 0 where there are no classes."""
+    if documents.classes is None:
+        return np.zeros(len(documents), np.int64)
+    return documents.classes[documents.offsets[:-1]].astype(np.int64)
+
+
+def _count_before(values: np.ndarray) -> np.ndarray:
+    """How often each value occurred before its place."""
+    order = np.argsort(values, kind="stable")
+    _, begins, counts = np.unique(values[order], return_index=True, return_counts=True)
+    before = np.empty(len(values), np.int64)
+    before[order] = np.arange(len(values)) - np.repeat(begins, counts)
+    return before
 
 
 def _by_source(keys: np.ndarray, sources: np.ndarray | None) -> np.ndarray:

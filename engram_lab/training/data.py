@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from engram_lab.tokens.compression import VocabCompression
-from engram_lab.tokens.corpus import Documents, load_text_corpus, split_documents
+from engram_lab.tokens.corpus import Documents, load_text_corpus, sample_texts, split_documents
 from engram_lab.tokens.synthetic import (
     PhrasebookConfig,
     TwoCapacitiesConfig,
@@ -18,6 +18,8 @@ from engram_lab.training.config import DataConfig, RunConfig
 
 # Fixed, so that runs of different length are measured on the same documents.
 TEXT_VALIDATION_SHARE = 0.05
+TEXT_EVAL_PIECE = 256
+"""Ids read of one piece of validation text: short, so that many texts are heard."""
 
 
 class RunData(NamedTuple):
@@ -86,7 +88,7 @@ def _language(data: DataConfig) -> PhrasebookConfig | TwoCapacitiesConfig:
     }
     if data.corpus == "d1":
         return PhrasebookConfig(**shared)
-    return TwoCapacitiesConfig(topics=data.topics, **shared)
+    return TwoCapacitiesConfig(topics=data.topics, topic_zipf=data.topic_zipf, **shared)
 
 
 def _text(data: DataConfig) -> RunData:
@@ -100,7 +102,7 @@ def _text(data: DataConfig) -> RunData:
         )
     return RunData(
         _beginning(train, data.train_tokens),
-        _beginning(validation, data.eval_tokens),
+        sample_texts(validation, data.eval_tokens, longest=TEXT_EVAL_PIECE, like=train),
         tokenizer,
         VocabCompression.from_tokenizer(tokenizer),
     )

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from engram_lab.experiments.claims import allocation_claims, control_claims
+from engram_lab.experiments.claims import allocation_claims, class_claims, control_claims
 
 
 def planted(column: str, losses: dict[object, float]) -> pd.DataFrame:
@@ -35,11 +35,27 @@ def test_the_ratio_nearest_the_published_one_is_tested_against_both_ends():
 
 def test_a_frame_without_an_end_is_refused():
     frame = planted("allocation_ratio", {0.5: 2.0, 1.0: 2.9})
-    with pytest.raises(ValueError, match="needs the ratios 0, 1"):
+    with pytest.raises(ValueError, match="claims need the ratios 0, 1"):
         allocation_claims(frame, "toy")
 
 
 def test_controls_are_compared_with_the_hybrid():
     frame = planted("arm", {"engram": 2.0, "neighbour": 2.5, "wide_ffn": 1.5, "experts": 2.2})
     outcomes = [verdict.outcome for verdict in control_claims(frame)]
-    assert outcomes == ["supported", "contradicted"]
+    assert outcomes == ["supported", "supported", "contradicted"]
+
+
+def test_classes_are_compared_between_the_tested_split_and_the_ends():
+    static = planted("allocation_ratio", {0.0: 1.0, 0.75: 2.0, 1.0: 3.0})
+    computed = planted("allocation_ratio", {0.0: 2.0, 0.75: 1.0, 1.0: 1.5})
+    frame = pd.concat(
+        [static.assign(token_class="static"), computed.assign(token_class="computed")]
+    )
+    verdicts = class_claims(frame, "toy")
+    assert [v.claim for v in verdicts] == [
+        "toy, static tokens: memory alone beats 75% experts",
+        "toy, static tokens: 75% experts beat experts alone",
+        "toy, computed tokens: 75% experts beat memory alone",
+        "toy, computed tokens: experts alone beat 75% experts",
+    ]
+    assert [v.outcome for v in verdicts] == ["supported"] * 3 + ["contradicted"]

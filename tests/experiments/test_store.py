@@ -5,6 +5,8 @@ import json
 import os
 import shutil
 
+import numpy as np
+import pandas as pd
 import pytest
 from pandas.testing import assert_frame_equal
 
@@ -164,3 +166,21 @@ def test_a_result_of_a_config_with_another_default_is_computed_again(results):
     record.write_text(json.dumps(content | {"config": content["config"] | {key: "other"}}))
     with pytest.warns(UserWarning, match="a default has changed"):
         run(fake_sweep(), limit=1)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"a": [1, 1], "b": [0.5, np.nan], "c": ["x", "x"], "d": [1e12, 1e12]}),
+        pd.DataFrame({"a": [np.nan, np.nan], "b": [True, True], "c": [1, 2]}),
+        pd.DataFrame({"a": [7, 7], "b": [1.0, 1.0]}),
+        pd.DataFrame({"a": [7], "b": ["one row"]}),
+    ],
+)
+def test_columns_of_one_value_come_back_as_they_were(tmp_path, frame):
+    (tmp_path / "s").mkdir()
+    kept = store.Store(folder=tmp_path / "s", identity=store._identity(tmp_path / "s"))
+    kept.save("p", frame, {"point": {}})
+    assert_frame_equal(kept.load("p", {}), frame)
+    stored = (tmp_path / "s" / "p.csv").read_text()
+    assert len(stored.splitlines()) == len(frame) + 1

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from engram_lab.tokens.items import zipf
 from engram_lab.tokens.synthetic import TwoCapacitiesConfig, two_capacities, two_capacities_language
 
 D8 = TwoCapacitiesConfig()
@@ -69,6 +70,14 @@ def test_pair_frequencies_follow_the_zipf_law():
     assert observed == pytest.approx(language.pair_probability[:200].sum(), rel=0.03)
 
 
+@pytest.mark.parametrize("exponent", [0.0, 1.0])
+def test_topic_frequencies_follow_their_law(exponent):
+    config = dataclasses.replace(D8, topic_zipf=exponent)
+    topics = two_capacities(config, 1_000_000, 0).ids.reshape(-1, config.document_length)[:, 0]
+    observed = (topics == config.token_ranges["topic"].start).mean()
+    assert observed == pytest.approx(zipf(config.topics, exponent)[0], rel=0.1)
+
+
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.8, 1.0])
 def test_phrases_take_the_share_of_tokens_asked_for(share):
     config = dataclasses.replace(D8, static_share=share)
@@ -97,7 +106,8 @@ def test_kinds_of_neighbouring_items_are_independent():
         ({"static_share": 1.2}, "static_share must lie in 0..1, got 1.2"),
         ({"topics": 0}, "topics must be at least 1, got 0"),
         ({"pairs": 60_000}, "pairs must be at most .* = 57600, got 60000"),
-        ({"zipf": -1.0}, "zipf and seed must be 0 or more"),
+        ({"zipf": -1.0}, "zipf must be 0 or more, got -1.0"),
+        ({"topic_zipf": -1.0}, "topic_zipf must be 0 or more, got -1.0"),
         ({"document_length": 5}, "document_length must be at least 6"),
     ],
 )

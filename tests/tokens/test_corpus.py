@@ -18,6 +18,7 @@ from engram_lab.tokens.corpus import (
     load_corpus_texts,
     load_text_corpus,
     padded_batches,
+    sample_texts,
     split_documents,
 )
 from engram_lab.tokens.tokenizer import EOS_ID, byte_tokenizer, load_tokenizer
@@ -395,3 +396,36 @@ def test_pieces_of_one_text_stay_on_one_side_of_the_split():
     assert len(train) + len(validation) == 300
     assert not set(train.sources) & set(validation.sources)
     assert abs(len(validation) / 300 - 0.2) < 0.05
+
+
+def texts_in_pieces(pieces: list[int], classes: list[int]) -> Documents:
+    """One text per entry, of that many pieces of 10 ids and of that class."""
+    sources = np.repeat(np.arange(len(pieces)), pieces)
+    return Documents.from_lists(
+        [np.full(10, 4 + source) for source in sources],
+        vocab_size=1_000,
+        classes=[np.full(10, classes[source]) for source in sources],
+        class_names=("prose", "code"),
+        sources=sources.tolist(),
+    )
+
+
+def test_sampled_texts_come_once_before_any_comes_twice():
+    documents = texts_in_pieces([50, 1, 1, 1, 1], [0] * 5)
+    sample = sample_texts(documents, 50, longest=10, like=documents)
+    assert sorted(sample.sources) == [0, 1, 2, 3, 4]
+    more = sample_texts(documents, 80, longest=10, like=documents)
+    assert np.bincount(more.sources).tolist() == [4, 1, 1, 1, 1]
+
+
+def test_sampled_classes_keep_the_shares_of_another_set_and_pieces_are_cut():
+    documents = texts_in_pieces([1] * 100, [0] * 50 + [1] * 50)
+    like = texts_in_pieces([1] * 40, [0] * 30 + [1] * 10)
+    sample = sample_texts(documents, 160, longest=4, like=like)
+    assert set(sample.lengths) == {4} and sample.token_count == 160
+    assert np.bincount(sample.classes).tolist() == [120, 40]
+
+
+def test_a_sample_larger_than_all_pieces_holds_them_all():
+    documents = texts_in_pieces([3, 2], [0, 1])
+    assert len(sample_texts(documents, 10_000, longest=10, like=documents)) == 5
