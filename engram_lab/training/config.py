@@ -25,6 +25,7 @@ class DataConfig:
         static_share: share of generated tokens that are fixed phrases, in [0, 1]; unused by "text".
         topics: topics of "d8", each with a map of its own: fewer are learned from fewer tokens.
         topic_zipf: exponent of the topics' frequencies in "d8"; 0 makes them equally frequent.
+        pairs: phrases of "d8": fewer are learned from fewer tokens and fit in fewer rows.
         document_length: tokens of every generated document.
         train_tokens: tokens to train on; a run longer than that begins again in another order.
         eval_tokens: tokens of the validation documents, which share no document with training.
@@ -36,6 +37,7 @@ class DataConfig:
     static_share: float = 0.5
     topics: int = 32
     topic_zipf: float = 0.0
+    pairs: int = 20_000
     document_length: int = 128
     train_tokens: int = 1_000_000
     eval_tokens: int = 50_000
@@ -46,7 +48,7 @@ class DataConfig:
         """Check every rule."""
         _one_of(self, "corpus", ("d8", "d1", "text"))
         _within(self, "static_share", 0.0, 1.0)
-        _at_least(self, 1, "topics", "document_length", "train_tokens", "eval_tokens")
+        _at_least(self, 1, "topics", "pairs", "document_length", "train_tokens", "eval_tokens")
         _at_least(self, 0, "seed", "topic_zipf")
 
 

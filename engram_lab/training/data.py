@@ -88,7 +88,9 @@ def _language(data: DataConfig) -> PhrasebookConfig | TwoCapacitiesConfig:
     }
     if data.corpus == "d1":
         return PhrasebookConfig(**shared)
-    return TwoCapacitiesConfig(topics=data.topics, topic_zipf=data.topic_zipf, **shared)
+    return TwoCapacitiesConfig(
+        topics=data.topics, topic_zipf=data.topic_zipf, pairs=data.pairs, **shared
+    )
 
 
 def _text(data: DataConfig) -> RunData:

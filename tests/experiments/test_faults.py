@@ -3,7 +3,7 @@
 import pytest
 
 from engram_lab.experiments import catalog
-from engram_lab.experiments.claims import allocation_claims, control_claims
+from engram_lab.experiments.claims import CONTROLS, allocation_claims, control_claims
 from engram_lab.model.budget import budget
 from tests.experiments.test_claims import planted
 
@@ -33,9 +33,9 @@ def test_controls_cost_what_the_hybrid_costs(monkeypatch):
 
 
 def test_no_gain_over_a_control_is_said_in_as_many_words():
-    equal = planted("arm", {"engram": 2.0, "neighbour": 2.0, "wide_ffn": 2.0})
+    equal = planted("arm", dict.fromkeys(("engram", *CONTROLS), 2.0))
     assert {verdict.outcome for verdict in control_claims(equal)} == {"undecided"}
-    worse = planted("arm", {"engram": 2.0, "neighbour": 1.9, "wide_ffn": 1.9})
+    worse = planted("arm", dict.fromkeys(CONTROLS, 1.9) | {"engram": 2.0})
     for verdict in control_claims(worse):
         assert "the hybrid beats" in verdict.sentence and ": contradicted." in verdict.sentence
         assert verdict.difference == pytest.approx(0.1) and verdict.n_seeds == 3

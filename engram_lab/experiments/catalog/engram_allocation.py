@@ -10,6 +10,7 @@ Source: Engram paper, section 3.1 and figure 3.
 """
 
 from dataclasses import replace
+from typing import Any
 
 from engram_lab.experiments.sweep import Point, Sweep, product
 from engram_lab.memory.config import EngramConfig
@@ -24,6 +25,8 @@ from engram_lab.training.config import Corpus, DataConfig, RunConfig, TrainConfi
 RATIOS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 ARMS = ("experts", "engram", "neighbour", "wide_ffn")
 CONTROL_RATIO = 0.5
+TOPIC_ZIPF = 0.7
+"""Frequent topics are learned early in every seed; equal ones all at once, at a time of luck."""
 
 
 def allocation_run(
@@ -59,9 +62,9 @@ def allocation_run(
         corpus=corpus,
         static_share=static_share,
         **({} if corpus == "text" else {"document_length": training(corpus).seq_len}),
-        **({"topics": topics()} if corpus == "d8" else {}),
+        **(_two_capacities() if corpus == "d8" else {}),
         train_tokens=train_tokens(corpus),
-        eval_tokens=pick(tiny=2_000, workshop=40_000, full=500_000),
+        eval_tokens=pick(tiny=2_000, workshop=40_000 if corpus == "text" else 20_000, full=500_000),
     )
     return RunConfig(model=model, data=data, train=training(corpus), seed=seed)
 
@@ -75,7 +78,7 @@ def base_model(corpus: Corpus) -> EngramLMConfig:
     }[corpus]()
     return EngramLMConfig(
         vocab_size=vocab_size,
-        hidden_size=pick(tiny=32, workshop=96, full=512),
+        hidden_size=pick(tiny=32, workshop=96 if corpus == "text" else 64, full=512),
         num_hidden_layers=pick(tiny=2, workshop=3, full=12),
         num_attention_heads=pick(tiny=2, workshop=4, full=8),
         initializer_range=pick(tiny=0.06, workshop=0.05, full=0.02),
@@ -87,10 +90,11 @@ def base_model(corpus: Corpus) -> EngramLMConfig:
 
 def _experts(corpus: Corpus) -> MoEConfig:
     """Many narrow experts on generated text (single facts), fewer and wider ones on real text."""
-    count, width = (32, 32) if corpus == "text" else (64, 16)
+    text = MoEConfig(n_routed_experts=32, topk=2, expert_width=32, shared_width=96)
+    generated = MoEConfig(n_routed_experts=64, topk=2, expert_width=24, shared_width=16)
     return pick(
         tiny=MoEConfig(n_routed_experts=16, topk=2, expert_width=16, shared_width=48),
-        workshop=MoEConfig(n_routed_experts=count, topk=2, expert_width=width, shared_width=96),
+        workshop=text if corpus == "text" else generated,
         full=MoEConfig(n_routed_experts=64, topk=4, expert_width=256, shared_width=512),
     )
 
@@ -112,16 +116,25 @@ def topics() -> int:
     return pick(tiny=4, workshop=32, full=32)
 
 
+def _two_capacities() -> dict[str, Any]:
+    """Knobs of D8: at workshop scale as many phrases as the rows of a half-and-half split."""
+    return {
+        "topics": topics(),
+        "topic_zipf": TOPIC_ZIPF,
+        "pairs": pick(tiny=20_000, workshop=8_000, full=20_000),
+    }
+
+
 def train_tokens(corpus: Corpus) -> int:
     """Tokens a run is trained on."""
-    workshop = {"d8": 3_000_000, "d1": 700_000, "text": 700_000}[corpus]
+    workshop = {"d8": 3_500_000, "d1": 700_000, "text": 700_000}[corpus]
     most = 15_000_000 if corpus == "text" else 100_000_000  # what the bundle holds
     return pick(tiny=8_000, workshop=workshop, full=most)
 
 
 def training(corpus: Corpus) -> TrainConfig:
     """How a run is trained; the same for all splits."""
-    rows, length = (8, 128) if corpus == "text" else (16, 64)
+    rows, length = {"d8": (32, 32), "d1": (16, 64), "text": (8, 128)}[corpus]
     return TrainConfig(
         batch_size=pick(tiny=4, workshop=rows, full=64),
         seq_len=pick(tiny=64, workshop=length, full=512),
