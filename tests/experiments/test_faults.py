@@ -3,11 +3,11 @@
 import pytest
 
 from engram_lab.experiments import catalog
-from engram_lab.experiments.claims import CONTROLS, allocation_claims, control_claims
+from engram_lab.experiments.claims import allocation_claims, control_claims
 from engram_lab.model.budget import budget
 from tests.experiments.test_claims import planted
 
-CONTROLS = {"experts", "neighbour", "wide_ffn"}
+CONTROLS = ("experts", "neighbour", "wide_ffn")
 
 
 @pytest.mark.parametrize("scale", ["workshop", "full"])
@@ -17,7 +17,7 @@ def test_every_arm_is_run_with_the_same_seeds_and_more_than_one(scale, monkeypat
     seeds: dict[str, set[int]] = {}
     for point in sweep.points():
         seeds.setdefault(point["arm"], set()).add(point["seed"])
-    assert seeds.keys() == CONTROLS | {"engram"}
+    assert seeds.keys() == {*CONTROLS, "engram"}
     assert all(found == seeds["engram"] and len(found) >= 2 for found in seeds.values())
 
 
