@@ -28,7 +28,6 @@ from engram_lab.memory.engram import Engram
 from engram_lab.memory.hashing import NgramHash
 
 VOCAB = 4_096
-HIDDEN = 128
 SEQ = 128
 
 
@@ -91,15 +90,16 @@ class PerBranch(nn.Module):
     It reads rows that are handed to it, as ours does here.
     """
 
-    def __init__(self, mem_width: int, branches: int, conv: bool):
+    def __init__(self, mem_width: int, width: int, branches: int, conv: bool):
         super().__init__()
-        self.value = nn.Linear(mem_width, HIDDEN, bias=False)
-        self.keys = nn.ModuleList(nn.Linear(mem_width, HIDDEN, bias=False) for _ in range(branches))
-        self.key_norms = nn.ModuleList(nn.RMSNorm(HIDDEN) for _ in range(branches))
-        self.query_norms = nn.ModuleList(nn.RMSNorm(HIDDEN) for _ in range(branches))
+        self.width = width
+        self.value = nn.Linear(mem_width, width, bias=False)
+        self.keys = nn.ModuleList(nn.Linear(mem_width, width, bias=False) for _ in range(branches))
+        self.key_norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(branches))
+        self.query_norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(branches))
         if conv:
-            channels = branches * HIDDEN
-            self.conv_norms = nn.ModuleList(nn.RMSNorm(HIDDEN, eps=1e-5) for _ in range(branches))
+            channels = branches * width
+            self.conv_norms = nn.ModuleList(nn.RMSNorm(width, eps=1e-5) for _ in range(branches))
             self.conv = nn.Conv1d(
                 channels, channels, 4, groups=channels, dilation=3, padding=9, bias=False
             )
@@ -110,7 +110,7 @@ class PerBranch(nn.Module):
         for branch, project in enumerate(self.keys):
             key = self.key_norms[branch](project(memory))
             query = self.query_norms[branch](hidden[:, :, branch])
-            score = (key * query).sum(-1) / HIDDEN**0.5
+            score = (key * query).sum(-1) / self.width**0.5
             gates.append(torch.sigmoid(score.abs().clamp_min(1e-6).sqrt() * score.sign()))
         gated = torch.stack(gates, 2).unsqueeze(-1) * self.value(memory).unsqueeze(2)
         if not hasattr(self, "conv"):
@@ -118,24 +118,27 @@ class PerBranch(nn.Module):
         normed = [norm(gated[:, :, branch]) for branch, norm in enumerate(self.conv_norms)]
         channels = torch.cat(normed, -1).transpose(1, 2)
         mixed = F.silu(self.conv(channels)[..., :SEQ]).transpose(1, 2)
-        return gated + mixed.unflatten(-1, (len(self.keys), HIDDEN))
+        return gated + mixed.unflatten(-1, (len(self.keys), self.width))
 
 
-def module(branches: int, heads: int, conv: bool, sequences: int = 16) -> list[dict]:
+def module(
+    branches: int, heads: int, conv: bool, *, width: int = 128, row_width: int = 16
+) -> list[dict]:
     """Forward and backward of one module, beside its products and row gather alone."""
+    sequences = 16 if width <= 128 else 4
     config = EngramConfig(
-        layer_ids=(1,), n_head_per_ngram=heads, n_embed_per_ngram=16 * heads, conv=conv
+        layer_ids=(1,), n_head_per_ngram=heads, n_embed_per_ngram=row_width * heads, conv=conv
     )
     engram = Engram(
-        config, 1, hidden_size=HIDDEN, hc_mult=branches, canonical_vocab_size=VOCAB, fill_id=0
+        config, 1, hidden_size=width, hc_mult=branches, canonical_vocab_size=VOCAB, fill_id=0
     )
-    listed = PerBranch(config.mem_width, branches, conv)
+    listed = PerBranch(config.mem_width, width, branches, conv)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(0, VOCAB, (sequences, SEQ), generator=generator)
-    shape = (sequences, SEQ, branches, HIDDEN)
+    shape = (sequences, SEQ, branches, width)
     hidden = torch.randn(shape, generator=generator).requires_grad_()
     pull = torch.randn(shape, generator=generator)
-    pull_parts = torch.randn(sequences, SEQ, (branches + 1) * HIDDEN, generator=generator)
+    pull_parts = torch.randn(sequences, SEQ, (branches + 1) * width, generator=generator)
     addresses = engram.hash.addresses(ids)
 
     # freed at once: as in a model, whose logits do the same, the allocator keeps memory from now on
@@ -165,8 +168,8 @@ def module(branches: int, heads: int, conv: bool, sequences: int = 16) -> list[d
         "branches": branches,
         "heads": heads,
         "orders": 2,
-        "hidden_size": HIDDEN,
-        "row_width": 16,
+        "hidden_size": width,
+        "row_width": row_width,
         "conv": conv,
     }
     return _rows(measure_together(cases, 31, warmup=3), "products and gather", sizes)
@@ -201,8 +204,11 @@ def main() -> None:
             for heads in (4, 8):
                 for conv in (True, False):
                     rows += module(branches, heads, conv)
+            for conv in (True, False):
+                rows += module(branches, 8, conv, width=512, row_width=64)
     for row in rows:
         sizes = f"{row['tokens']} tokens, {row.get('branches', '-')} branches, {row['heads']} heads"
+        sizes += f", width {row.get('hidden_size', '-')}"
         print(
             f"{row['case']:26} {sizes}, conv {row.get('conv', '-')}: {row['median_ms']:.2f} ms "
             f"(best {row['best_ms']:.2f}), {row['ratio']:.2f} of {row['against']}"
