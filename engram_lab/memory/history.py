@@ -136,12 +136,7 @@ def live_positions(
     Raises:
         ValueError: if the mask has another shape than the ids.
     """
-    mask = context.attention_mask
-    if mask is not None and mask.shape != canonical_ids.shape:
-        raise ValueError(
-            f"attention_mask must have the shape of the ids {tuple(canonical_ids.shape)}; "
-            f"got {tuple(mask.shape)}. Cut it to the chunk that is passed."
-        )
+    mask = _of_shape(canonical_ids, context.attention_mask, "attention_mask")
     return None if mask is None else mask.bool()
 
 
@@ -153,13 +148,16 @@ def documents_of(
     Raises:
         ValueError: if the documents have another shape than the ids.
     """
-    documents = context.document_ids
-    if documents is not None and documents.shape != canonical_ids.shape:
+    return _of_shape(canonical_ids, context.document_ids, "document_ids")
+
+
+def _of_shape(canonical_ids: Tensor, given: Tensor | None, name: str) -> Tensor | None:
+    if given is not None and given.shape != canonical_ids.shape:
         raise ValueError(
-            f"document_ids must have the shape of the ids {tuple(canonical_ids.shape)}; "
-            f"got {tuple(documents.shape)}. Cut it to the chunk that is passed."
+            f"{name} must have the shape of the ids {tuple(canonical_ids.shape)}; "
+            f"got {tuple(given.shape)}. Cut it to the chunk that is passed."
         )
-    return documents
+    return given
 
 
 def _behind(ids: Tensor, back: int, fill_id: int) -> Tensor:
