@@ -1,5 +1,7 @@
 """Mixture of experts: a router, and routed experts computed as grouped products."""
 
+from collections.abc import Callable
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -67,11 +69,21 @@ class Router(nn.Module):
         with torch.autocast(hidden.device.type, enabled=False):  # scores are float32 by rule
             logits = F.linear(hidden.float(), self.weight.float())
         scores = self.hook_router_probs(router_scores(logits, self.config.score))
-        chosen = (scores + self.bias.float()).topk(self.config.topk, dim=-1).indices
+        chosen = (scores + self.bias).topk(self.config.topk, dim=-1).indices
         weights = scores.gather(-1, chosen)
         if self.config.norm_topk and self.config.topk > 1:
             weights = weights / (weights.sum(dim=-1, keepdim=True) + 1e-20)
         return chosen, weights * self.config.route_scale, scores
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Router":
+        """Move and cast as usual, except that bias and load stay float32: their steps are small."""
+        exact = {name: getattr(self, name) for name in ("bias", "load")}
+        super()._apply(fn, recurse)
+        for name, value in exact.items():
+            moved = getattr(self, name)
+            if moved.dtype != value.dtype:
+                setattr(self, name, value.to(moved.device))
+        return self
 
     @torch.no_grad()
     def update_balance(self) -> None:

@@ -147,3 +147,13 @@ def test_padding_counts_neither_in_load_nor_in_the_balance_loss():
 def test_topk_above_the_expert_count_is_refused_with_both_numbers():
     with pytest.raises(ValueError, match=r"1\.\.n_routed_experts \(2\); got 3"):
         MoEConfig(n_routed_experts=2, topk=3)
+
+
+def test_balancing_keeps_float32_when_a_model_is_narrowed():
+    router = Router(8, MoEConfig(n_routed_experts=4, topk=1, expert_width=4))
+    router.bias += 0.12345678
+    narrowed = router.to(torch.bfloat16)
+    assert narrowed.weight.dtype == torch.bfloat16
+    assert narrowed.bias.dtype == narrowed.load.dtype == torch.float32
+    assert narrowed.bias[0] == torch.tensor(0.12345678)
+    assert set(narrowed.state_dict()) == {"weight", "bias"}
