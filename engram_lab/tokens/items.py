@@ -233,6 +233,17 @@ def draw(
     return np.searchsorted(cumulative, rng.random(shape), side="right")
 
 
+def distinct(among: int, rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+    """Numbers below `among`, those of one row all different, every order equally likely."""
+    chosen = np.zeros(shape, dtype=np.int64)
+    for place in range(shape[1]):
+        number = rng.integers(among - place, size=shape[0])
+        for taken in np.sort(chosen[:, :place], axis=1).T:
+            number += number >= taken
+        chosen[:, place] = number
+    return chosen
+
+
 def entropy(probabilities: Float64[np.ndarray, "outcome"]) -> float:
     """Shannon entropy in nats; outcomes of probability 0 count nothing."""
     held = probabilities[probabilities > 0]

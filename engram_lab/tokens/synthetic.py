@@ -1,4 +1,6 @@
-"""Generated corpora with a known answer: D1 (phrasebook), D8 (two capacities), and their floors.
+"""Generated corpora with a known answer, and their floors.
+
+D1 (phrasebook), D3 (fact book), D4 (needles), D5 (polysemy) and D8 (two capacities).
 
 The language of a corpus (pairs, maps, phrases) hangs on the seed of its config alone, the documents
 on the seed given when they are drawn: training and validation share the rules, not the documents.
@@ -19,27 +21,63 @@ from engram_lab.tokens.capacities import (
     two_capacities_floor,
     two_capacities_language,
 )
+from engram_lab.tokens.factbook import FactBook, FactbookConfig, fact_book
+from engram_lab.tokens.factbook_items import factbook, factbook_floor, factbook_questions
 from engram_lab.tokens.items import CLASS_NAMES
+from engram_lab.tokens.needles import NeedlesConfig, NeedlesLanguage, needles_language
+from engram_lab.tokens.needles_documents import needle_questions, needles, needles_floor
 from engram_lab.tokens.phrasebook import PhraseBook, PhrasebookConfig, phrase_book
 from engram_lab.tokens.phrasebook_spans import phrasebook, phrasebook_floor
+from engram_lab.tokens.polysemy import (
+    PolysemyConfig,
+    PolysemyLanguage,
+    polysemy,
+    polysemy_floor,
+    polysemy_language,
+    polysemy_twins,
+)
 from engram_lab.tokens.tokenizer import RESERVED
 
 __all__ = [
     "CLASS_NAMES",
+    "FactBook",
+    "FactbookConfig",
+    "NeedlesConfig",
+    "NeedlesLanguage",
     "PhraseBook",
     "PhrasebookConfig",
+    "PolysemyConfig",
+    "PolysemyLanguage",
     "SyntheticConfig",
     "TwoCapacitiesConfig",
     "TwoCapacitiesLanguage",
     "entropy_floor",
+    "fact_book",
+    "factbook",
+    "factbook_questions",
+    "needle_questions",
+    "needles",
+    "needles_language",
     "phrase_book",
     "phrasebook",
+    "polysemy",
+    "polysemy_language",
+    "polysemy_twins",
     "token_strings",
     "two_capacities",
     "two_capacities_language",
 ]
 
-SyntheticConfig = PhrasebookConfig | TwoCapacitiesConfig
+SyntheticConfig = (
+    PhrasebookConfig | TwoCapacitiesConfig | FactbookConfig | NeedlesConfig | PolysemyConfig
+)
+_FLOORS = {
+    PhrasebookConfig: phrasebook_floor,
+    TwoCapacitiesConfig: two_capacities_floor,
+    FactbookConfig: factbook_floor,
+    NeedlesConfig: needles_floor,
+    PolysemyConfig: polysemy_floor,
+}
 
 
 def entropy_floor(config: SyntheticConfig, *, first_token: bool = False) -> pd.DataFrame:
@@ -50,22 +88,20 @@ def entropy_floor(config: SyntheticConfig, *, first_token: bool = False) -> pd.D
     class: the floor of the mean loss is the sum of `share` x `floor_nats`.
 
     Args:
-        config: of D1 or D8.
+        config: of any generated corpus; D4 with its own chain of words as filler.
         first_token: whether to count the first token of a document. Without (the default) the
             numbers compare with losses of `padded_batches`, where nothing predicts that token.
 
     Returns:
         One row per class that occurs, with columns token_class, floor_nats, share (of the tokens
-        counted) and exact (true throughout: both corpora are built so that the sums are finite).
+        counted) and exact (true throughout: the corpora are built so that the sums are finite).
 
     Raises:
         TypeError: if the config is of another kind.
     """
-    if isinstance(config, TwoCapacitiesConfig):
-        return two_capacities_floor(config, first_token=first_token)
-    if isinstance(config, PhrasebookConfig):
-        return phrasebook_floor(config, first_token=first_token)
-    raise _unknown("entropy_floor", config)
+    if type(config) not in _FLOORS:
+        raise _unknown("entropy_floor", config)
+    return _FLOORS[type(config)](config, first_token=first_token)
 
 
 def token_strings(config: SyntheticConfig) -> tuple[str, ...]:
@@ -74,7 +110,7 @@ def token_strings(config: SyntheticConfig) -> tuple[str, ...]:
     Marks stand for themselves and digits of D1 are written as such.
 
     Raises:
-        TypeError: if the config is neither of D1 nor of D8.
+        TypeError: if the config is of another kind.
     """
     if not isinstance(config, SyntheticConfig):
         raise _unknown("token_strings", config)
@@ -87,5 +123,6 @@ def token_strings(config: SyntheticConfig) -> tuple[str, ...]:
 
 def _unknown(caller: str, config: object) -> TypeError:
     return TypeError(
-        f"{caller} takes a TwoCapacitiesConfig or a PhrasebookConfig, got {type(config).__name__}"
+        f"{caller} takes one of {', '.join(known.__name__ for known in _FLOORS)}, "
+        f"got {type(config).__name__}"
     )

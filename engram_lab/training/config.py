@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from engram_lab.model.config import EngramLMConfig
 
-Corpus = Literal["d8", "d1", "text"]
+Corpus = Literal["d8", "d1", "text", "d3", "d4", "d5"]
 Schedule = Literal["cosine", "constant", "step"]
 OptimizerName = Literal["adamw", "muon"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -21,15 +21,22 @@ class DataConfig:
     """Which tokens a run sees; equal for all arms of a comparison, whatever their run seed.
 
     Attributes:
-        corpus: "d8" (two capacities) and "d1" (phrasebook) are generated; "text" is the bundle.
-        static_share: share of generated tokens that are fixed phrases, in [0, 1]; unused by "text".
-        topics: topics of "d8", each with a map of its own: fewer are learned from fewer tokens.
+        corpus: "text" is the bundle; "d1" (phrasebook), "d3" (fact book), "d4" (needles), "d5"
+            (polysemy) and "d8" (two capacities) are generated.
+        static_share: share of generated tokens that are fixed phrases, in [0, 1]; of "d3" that
+            stand in statements and closed-book questions, of "d4" documents without needles, of
+            "d5" phrases that stand at home; unused by "text".
+        topics: topics of "d8" and "d5"; of "d8" each has a map of its own: fewer are learned from
+            fewer tokens.
         topic_zipf: exponent of the topics' frequencies in "d8"; 0 makes them equally frequent.
         pairs: phrases of "d8": fewer are learned from fewer tokens and fit in fewer rows.
+        entities: entities of "d3".
+        filler: what needles of "d4" lie in: "words" are generated, "text" is the bundle.
         document_length: tokens of every generated document.
         train_tokens: tokens to train on; a run longer than that begins again in another order.
         eval_tokens: tokens of the validation documents, which share no document with training.
-        tokenizer: shipped tokenizer of "text"; generated corpora have ids of their own.
+        tokenizer: shipped tokenizer of "text" and of filler text; generated corpora have ids of
+            their own.
         seed: seeds generation and the split, not the order of batches.
     """
 
@@ -38,6 +45,8 @@ class DataConfig:
     topics: int = 32
     topic_zipf: float = 0.0
     pairs: int = 20_000
+    entities: int = 200
+    filler: Literal["words", "text"] = "words"
     document_length: int = 128
     train_tokens: int = 1_000_000
     eval_tokens: int = 50_000
@@ -46,9 +55,11 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         """Check every rule."""
-        _one_of(self, "corpus", ("d8", "d1", "text"))
+        _one_of(self, "corpus", get_args(Corpus))
+        _one_of(self, "filler", ("words", "text"))
         _within(self, "static_share", 0.0, 1.0)
-        _at_least(self, 1, "topics", "pairs", "document_length", "train_tokens", "eval_tokens")
+        _at_least(self, 1, "topics", "pairs", "entities", "document_length")
+        _at_least(self, 1, "train_tokens", "eval_tokens")
         _at_least(self, 0, "seed", "topic_zipf")
 
 

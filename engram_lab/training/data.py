@@ -4,22 +4,38 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from engram_lab.tokens.compression import VocabCompression
 from engram_lab.tokens.corpus import Documents, load_text_corpus, sample_texts, split_documents
 from engram_lab.tokens.synthetic import (
+    FactbookConfig,
+    NeedlesConfig,
     PhrasebookConfig,
+    PolysemyConfig,
+    SyntheticConfig,
     TwoCapacitiesConfig,
+    factbook,
+    needles,
     phrasebook,
+    polysemy,
     two_capacities,
 )
-from engram_lab.tokens.tokenizer import Tokenizer, load_tokenizer
+from engram_lab.tokens.tokenizer import RESERVED, Tokenizer, load_tokenizer
 from engram_lab.training.config import DataConfig, RunConfig
 
 # Fixed, so that runs of different length are measured on the same documents.
 TEXT_VALIDATION_SHARE = 0.05
 TEXT_EVAL_PIECE = 256
 """Ids read of one piece of validation text: short, so that many texts are heard."""
+
+_GENERATED = {
+    "d1": phrasebook,
+    "d3": factbook,
+    "d4": needles,
+    "d5": polysemy,
+    "d8": two_capacities,
+}
 
 
 class RunData(NamedTuple):
@@ -60,7 +76,7 @@ def vocab_size(data: DataConfig) -> int:
     """Number of token ids of a corpus: what `EngramLMConfig.vocab_size` has to be."""
     if data.corpus == "text":
         return load_tokenizer(data.tokenizer).vocab_size
-    return _language(data).vocab_size
+    return language(data).vocab_size
 
 
 @lru_cache(maxsize=4)
@@ -72,15 +88,22 @@ def corpus_data(data: DataConfig) -> RunData:
     """
     if data.corpus == "text":
         return _text(data)
-    generate = {"d1": phrasebook, "d8": two_capacities}[data.corpus]
-    language = _language(data)
+    rules = language(data)
+    if data.corpus == "d4" and data.filler == "text":
+        return _needles_in_text(data, rules)
+    generate = _GENERATED[data.corpus]
     # one language, two samples of it; other data seeds share no sample with these
-    train = generate(language, data.train_tokens, 2 * data.seed)
-    validation = generate(language, data.eval_tokens, 2 * data.seed + 1)
-    return RunData(train, validation, None, VocabCompression.identity(language.vocab_size))
+    train = generate(rules, data.train_tokens, 2 * data.seed)
+    validation = generate(rules, data.eval_tokens, 2 * data.seed + 1)
+    return RunData(train, validation, None, VocabCompression.identity(rules.vocab_size))
 
 
-def _language(data: DataConfig) -> PhrasebookConfig | TwoCapacitiesConfig:
+def language(data: DataConfig) -> SyntheticConfig:
+    """The rules of a generated corpus, for its floor, its labels and questions about it.
+
+    Raises:
+        ValueError: if the corpus is text, which has no such rules.
+    """
     shared = {
         "static_share": data.static_share,
         "document_length": data.document_length,
@@ -88,9 +111,30 @@ def _language(data: DataConfig) -> PhrasebookConfig | TwoCapacitiesConfig:
     }
     if data.corpus == "d1":
         return PhrasebookConfig(**shared)
-    return TwoCapacitiesConfig(
-        topics=data.topics, topic_zipf=data.topic_zipf, pairs=data.pairs, **shared
-    )
+    if data.corpus == "d3":
+        return FactbookConfig(entities=data.entities, **shared)
+    if data.corpus == "d4":
+        ids = load_tokenizer(data.tokenizer).vocab_size if data.filler == "text" else None
+        shared["plain_share"] = shared.pop("static_share")
+        return NeedlesConfig(**shared, **({"words": ids - len(RESERVED)} if ids else {}))
+    if data.corpus == "d5":
+        return PolysemyConfig(topics=data.topics, **shared)
+    if data.corpus == "d8":
+        return TwoCapacitiesConfig(
+            topics=data.topics, topic_zipf=data.topic_zipf, pairs=data.pairs, **shared
+        )
+    raise ValueError(f"only generated corpora have rules of their own; got {data.corpus!r}")
+
+
+def _needles_in_text(data: DataConfig, rules: NeedlesConfig) -> RunData:
+    """D4 in running text: ids of the tokenizer, and behind them those of the needles."""
+    text = _text(data)
+    train = needles(rules, data.train_tokens, 2 * data.seed, filler=text.train)
+    validation = needles(rules, data.eval_tokens, 2 * data.seed + 1, filler=text.validation)
+    folded = text.compression.table
+    others = torch.arange(rules.vocab_size - len(folded)) + text.compression.canonical_vocab_size
+    table = VocabCompression.from_table(torch.cat([folded, others]))
+    return RunData(train, validation, None, table)
 
 
 def _text(data: DataConfig) -> RunData:
