@@ -80,6 +80,8 @@ class Optimum:
             )
         else:
             fit = "The fitted parabola has no minimum between 0 and 1"
+            if 0 < self.cubic_ratio < 1:
+                fit += f", a cubic through all ratios has one at {self.cubic_ratio:.2f}"
         parts = [f"A split between experts and memory beats both ends: {self.outcome}. {fit}"]
         for end, test in (("1", self.against_experts), ("0", self.against_memory)):
             if test is None:
