@@ -24,7 +24,7 @@ from engram_lab.training.config import Corpus, DataConfig, RunConfig, TrainConfi
 
 RATIOS = (0.0, 0.25, 0.5, 0.75, 0.9, 1.0)
 ARMS = ("experts", "engram", "neighbour", "wide_ffn")
-CONTROL_RATIO = 0.5
+CONTROL_RATIO = 0.75  # the published split, which the claims test
 TOPIC_ZIPF = 0.7
 """Frequent topics are learned early in every seed; equal ones all at once, at a time of luck."""
 
