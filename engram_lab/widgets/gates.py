@@ -6,6 +6,7 @@ from torch import nn
 
 from engram_lab.figures.gates import gate_strip
 from engram_lab.probes.gates import Encoder, gate_frame
+from engram_lab.widgets.base import Board
 
 SENTENCE = "The Princess of Wales met Alexander the Great."
 
@@ -46,4 +47,4 @@ def gate_reader(model: nn.Module, tokenizer: Encoder, text: str = SENTENCE) -> i
             picture.layout = new.layout
 
     field.observe(show, names="value")
-    return ipywidgets.VBox([field, message, picture])
+    return Board([field, message, picture])
