@@ -86,9 +86,14 @@ def memories_of(model: nn.Module) -> dict[int, tuple[str, Engram]]:
 
 
 def tables_of(memory: Engram) -> list[tuple[int, int, int]]:
-    """Order, head and rows of every table of a module, in the order of the axis `table`."""
+    """Order, head and rows of every table of a module, in the order of the axis `table`.
+
+    Rows of a hot tier, which stand behind the hashed ones, are counted.
+    """
+    indices = getattr(memory.hash, "indices", {})
+    hot = {int(order): index.size for order, index in indices.items()}
     return [
-        (order, head, rows)
+        (order, head, rows + hot.get(order, 0))
         for order, lengths in enumerate(memory.hash.primes.tolist(), start=2)
         for head, rows in enumerate(lengths)
     ]
