@@ -151,7 +151,20 @@ def _classes(figure: go.Figure, point: pd.DataFrame, names: list[str]) -> None:
         row=1,
         col=2,
     )
-    seeds = point[point["token_class"].isin(shown)]
+    _class_seeds(figure, point[point["token_class"].isin(shown)])
+    figure.update_xaxes(
+        type="category",
+        categoryorder="array",
+        categoryarray=names,
+        tickvals=names,
+        range=[-0.6, len(names) - 0.4],
+        row=1,
+        col=2,
+    )
+
+
+def _class_seeds(figure: go.Figure, seeds: pd.DataFrame) -> None:
+    """A dot for every seed in the bar of its token class."""
     figure.add_scatter(
         x=seeds["token_class"],
         y=seeds["delta_nats"],
@@ -161,15 +174,6 @@ def _classes(figure: go.Figure, point: pd.DataFrame, names: list[str]) -> None:
         hovertemplate="seed %{customdata[0]}: %{customdata[1]:.5g} nats, %{y:+.4f}<extra></extra>",
         name="seeds",
         showlegend=False,
-        row=1,
-        col=2,
-    )
-    figure.update_xaxes(
-        type="category",
-        categoryorder="array",
-        categoryarray=names,
-        tickvals=names,
-        range=[-0.6, len(names) - 0.4],
         row=1,
         col=2,
     )
