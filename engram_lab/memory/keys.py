@@ -108,6 +108,11 @@ class KeyCounts:
         """Occurrences of all keys together: look-ups per hash head."""
         return int(self.counts.sum())
 
+    def key(self, place: int) -> tuple[int, ...]:
+        """Ids of the key at one place, the oldest first."""
+        columns = self.codec.tokens([word[place : place + 1] for word in self.words])
+        return tuple(int(column[0]) for column in reversed(columns))
+
     def most_frequent(self, keys: int) -> Int64[np.ndarray, "chosen"]:
         """Places of the most frequent keys, the first the most frequent; ties in key order.
 

@@ -96,7 +96,8 @@ def test_the_most_frequent_keys_come_first():
     counter.add(torch.tensor([[5, 5, 5, 5, 6, 5]]))
     bigrams = counter.counts()[2]
     best = bigrams.select(bigrams.most_frequent(1))
-    assert as_counter(best) == {(5, 5): 3}
+    assert as_counter(best) == {(5, 5): 3} and best.key(0) == (5, 5)
+    assert {bigrams.key(place) for place in range(4)} == {(5, 5), (5, 6), (6, 5), (FILL, 5)}
     with pytest.raises(ValueError, match=r"keys must lie in 0..4, the distinct 2-grams"):
         bigrams.most_frequent(5)
 
