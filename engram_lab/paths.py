@@ -64,6 +64,11 @@ def tokenizers_dir() -> Path:
     return _shipped("tokenizers")
 
 
+def models_dir() -> Path:
+    """The shipped trained models."""
+    return _shipped("models")
+
+
 def published_dir() -> Path:
     """The papers' numbers as CSV."""
     return _shipped("published")

@@ -29,7 +29,7 @@ def save_finished(folder: Path, run: Any, steps_folder: Path) -> None:
     """
     with whole_folder(folder) as partial:
         try:
-            with _without_bars():
+            with without_bars():
                 run.model.save_pretrained(partial)
         except SafetensorError as error:
             raise OSError(f"model {folder} could not be written: {error}") from error
@@ -64,14 +64,14 @@ def load_finished(
             "Delete the folder to train again."
         )
     try:
-        with _without_bars():
+        with without_bars():
             return EngramLM.from_pretrained(folder), history, seconds
     except (OSError, SafetensorError) as error:
         return _damaged(folder, error)
 
 
 @contextmanager
-def _without_bars() -> Iterator[None]:
+def without_bars() -> Iterator[None]:
     """Files are written and read without the bars of `transformers`."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
