@@ -36,7 +36,8 @@ def test_an_index_comes_back_from_its_file(tmp_path):
 
 
 def test_keys_of_several_numbers_come_back_too(tmp_path):
-    config = tiny(VOCAB).replace(hidden_size=4, num_attention_heads=1, moe=None)
+    narrow = {"hidden_size": 2, "num_attention_heads": 1, "num_key_value_heads": 1, "moe": None}
+    config = tiny(VOCAB).replace(**narrow, tie_word_embeddings=True)
     model = EngramLM(config, VocabCompression.identity(VOCAB))
     ids = np.random.default_rng(0).integers(4, VOCAB, 50)
     index = row_index(model, Documents.from_lists([ids], vocab_size=VOCAB))
