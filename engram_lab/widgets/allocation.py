@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from engram_lab.figures.allocation import MADE_BY
 from engram_lab.figures.allocation_point import allocation_point
 from engram_lab.figures.style import require
-from engram_lab.widgets.base import Board, redraw
+from engram_lab.widgets.base import Board, Picture, redraw
 
 
 def allocation_slider(frame: pd.DataFrame) -> ipywidgets.VBox:
@@ -39,7 +39,7 @@ def allocation_slider(frame: pd.DataFrame) -> ipywidgets.VBox:
         chosen = None if share is None else share.value
         return allocation_point(frame, ratio.value, static_share=chosen)
 
-    picture = go.FigureWidget(point())
+    picture = Picture(point())
 
     def show(_: dict) -> None:
         try:

@@ -1,9 +1,16 @@
-"""What widgets share: a box whose figures outlive its kernel, and the redrawing of a figure."""
+"""What widgets share: figures redrawn in place, and a box whose figures outlive its kernel.
+
+anywidget, which plotly's figure widget stands on, gives the code of a widget two seconds to load;
+later it drops every message, and the figure stays empty without a word. On a machine that is
+training at the same time, four megabytes of plotly take longer. A `Picture` loads them after that
+deadline is met, once for a page.
+"""
 
 from collections.abc import Iterator, Sequence
 
 import ipywidgets
 import plotly.graph_objects as go
+import traitlets
 from IPython import get_ipython
 from IPython.display import display
 
@@ -21,6 +28,56 @@ STYLE = f"""<style>
 NOTE = "The figure as the cell drew it; run the cell to have its controls."
 
 _shown: dict[str, tuple[str, list["Board"]]] = {}
+
+
+LOADER = """
+const load = (model) => (globalThis.engramLabPlotly ??= import(
+  URL.createObjectURL(new Blob([model.get("_bundle")], { type: "text/javascript" }))
+));
+const start = async (model) => {
+  const figure = (await load(model)).default();
+  figure.initialize({ model });
+  return figure;
+};
+export default () => {
+  let started;
+  return {
+    initialize({ model }) { started = start(model); },
+    async render({ model, el }) { return (await started).render({ model, el }); },
+  };
+};
+"""
+
+
+class Picture(go.FigureWidget):
+    """A plotly figure widget that also comes to life on a busy machine.
+
+    Made from a figure, as `go.FigureWidget` is; change it with `redraw`.
+    """
+
+    _esm = LOADER
+    _bundle = traitlets.Unicode(str(go.FigureWidget._esm)).tag(sync=True)
+
+
+def redraw(picture: go.FigureWidget, figure: go.Figure) -> None:
+    """Show another figure in a figure widget, in place.
+
+    Assigning a layout merges it into the one on the page, where shapes, annotations and axes that
+    the new one lacks would stay behind; here they go. Views that come later, as after the page is
+    loaded again, show the new figure too.
+
+    Args:
+        picture: the widget, whose views change.
+        figure: what it shows from now on.
+    """
+    gone = set(picture.layout.to_plotly_json()) - set(figure.layout.to_plotly_json())
+    with picture.batch_update():
+        picture.data = []
+        if gone:
+            picture.plotly_relayout(dict.fromkeys(sorted(gone)))
+        picture.add_traces(figure.data)
+        picture.layout = figure.layout
+    _tell_later_views(picture)
 
 
 class Board(ipywidgets.VBox):
@@ -56,7 +113,7 @@ class Board(ipywidgets.VBox):
     def _ipython_display_(self) -> None:
         _close_former(self)
         for figure in self.figures:
-            figure._repr_mimebundle_()  # lets the view know of what changed before it was shown
+            _tell_later_views(figure)
         display({VIEW: self._repr_mimebundle_()[VIEW]}, raw=True)
         for number, figure in enumerate(self.figures):
             names = STILL if number else f"{STILL} {FIRST}"
@@ -65,23 +122,9 @@ class Board(ipywidgets.VBox):
             display(go.Figure(figure))
 
 
-def redraw(picture: go.FigureWidget, figure: go.Figure) -> None:
-    """Show another figure in a figure widget, in place.
-
-    Assigning a layout merges it into the one on the page, where shapes, annotations and axes that
-    the new one lacks would stay behind; here they go.
-
-    Args:
-        picture: the widget, whose views change.
-        figure: what it shows from now on.
-    """
-    gone = set(picture.layout.to_plotly_json()) - set(figure.layout.to_plotly_json())
-    with picture.batch_update():
-        picture.data = []
-        if gone:
-            picture.plotly_relayout(dict.fromkeys(sorted(gone)))
-        picture.add_traces(figure.data)
-        picture.layout = figure.layout
+def _tell_later_views(picture: go.FigureWidget) -> None:
+    """Bring the state that views start from up to date; plotly does so when a figure is shown."""
+    picture._repr_mimebundle_()
 
 
 def _within(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:

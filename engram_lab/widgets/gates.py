@@ -1,12 +1,11 @@
 """Type a sentence, see the gates."""
 
 import ipywidgets
-import plotly.graph_objects as go
 from torch import nn
 
 from engram_lab.figures.gates import gate_strip
 from engram_lab.probes.gates import Encoder, gate_frame
-from engram_lab.widgets.base import Board
+from engram_lab.widgets.base import Board, Picture, redraw
 
 SENTENCE = "The Princess of Wales met Alexander the Great."
 
@@ -32,7 +31,7 @@ def gate_reader(model: nn.Module, tokenizer: Encoder, text: str = SENTENCE) -> i
         layout=ipywidgets.Layout(width="80%"),
     )
     message = ipywidgets.HTML()
-    picture = go.FigureWidget(gate_strip(gate_frame(model, text, tokenizer)))
+    picture = Picture(gate_strip(gate_frame(model, text, tokenizer)))
 
     def show(change: dict) -> None:
         try:
@@ -41,10 +40,7 @@ def gate_reader(model: nn.Module, tokenizer: Encoder, text: str = SENTENCE) -> i
             message.value = f"<i>{error}</i>"
             return
         message.value = ""
-        with picture.batch_update():
-            picture.data = []
-            picture.add_traces(new.data)
-            picture.layout = new.layout
+        redraw(picture, new)
 
     field.observe(show, names="value")
     return Board([field, message, picture])
