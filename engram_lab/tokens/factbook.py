@@ -1,15 +1,16 @@
 """D3, fact book: facts to know by heart, and passages that tell facts about strangers.
 
-    n7 n90 r2 v14 | ? n31 n4 n66 r0 v51 | [ n8 n77 r1 v3 n40 n2 r1 v60 n5 n9 r3 v8 ? n40 n2 r1 v60 |
-    ... <eos>
+    n7 n90 r2 v14 | ? n31 n4 n66 r0 v51 |
+    [ n8 n77 r1 v3 n40 n2 r0 v6 n5 n9 r3 v8 ? n40 n2 r0 v6 ? n5 n9 r3 v8 ? n8 n77 r1 v3 | ... <eos>
 
 A fact is the name of an entity (2 or 3 words), a relation and a value. The book holds one value for
 every entity and relation. Documents mix statements of the book's facts, closed-book questions about
 them, and passages: facts about strangers, whose names are in no book and whose values are drawn
-anew every time, then a question about one of them. Statements and closed-book questions are recall:
-the last two words of a name belong to one entity alone, so the three tokens before a value fix it.
-Passages are reading. Part of the facts is only ever stated: asking for those tests whether what was
-read as a statement is known when it is asked.
+anew every time, each for another relation, then a question about every one of them. Statements and
+closed-book questions are recall: the last two words of a name belong to one entity alone, so the
+three tokens before a value fix it. Passages are reading; they ask for all they tell, since small
+models learn to read late and from many answers. Part of the book's facts is only ever stated:
+asking for those tests whether what was read as a statement is known when it is asked.
 """
 
 import dataclasses
@@ -40,7 +41,8 @@ class FactbookConfig:
         relations: how many relations; every entity has a value for each.
         values: how many values; all relations share them, and each has them equally often.
         words: how many words names are made of.
-        passage_facts: facts that a passage states before it asks for one of them.
+        passage_facts: facts that a passage states before it asks for all of them, in any order; at
+            most as many as there are relations.
         document_length: tokens of every document, eos included.
         seed: names the language: names, values, and which facts are asked. The documents have a
             seed of their own.
@@ -69,10 +71,12 @@ class FactbookConfig:
                 f"entities must be at most a quarter of the pairs of words ({self.words**2}), so "
                 f"that strangers have names too, got {self.entities}. Ask for more words"
             )
-        if self.passage_facts > self.words / 2:
+        most = min(self.words, self.relations)
+        if self.passage_facts > most:
             raise ValueError(
-                f"passage_facts must be at most half of words ({self.words}), since the names of "
-                f"a passage open with different words, got {self.passage_facts}"
+                f"passage_facts must be at most {most}, since the facts of a passage have "
+                f"different relations ({self.relations}) and their names open with different "
+                f"words ({self.words}), got {self.passage_facts}"
             )
         if self.zipf < 0 or self.seed < 0:
             raise ValueError(f"zipf and seed must be 0 or more, got {self.zipf} and {self.seed}")
@@ -84,8 +88,8 @@ class FactbookConfig:
 
     @property
     def passage_length(self) -> int:
-        """Tokens of a passage with its question; strangers have names of two words."""
-        return 2 + 4 * (self.passage_facts + 1)
+        """Tokens of a passage with its questions; strangers have names of two words."""
+        return 1 + (4 + 5) * self.passage_facts
 
     @property
     def asked_relations(self) -> int:

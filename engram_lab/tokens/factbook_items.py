@@ -88,7 +88,8 @@ def factbook_questions(
     check_questions(kind, QUESTION_KINDS, items)
     rng = question_generator(seed, QUESTION_KINDS.index(kind))
     if kind == "passage":
-        asked = list(_write_passages(config, rng, items)[0])
+        first_question = 1 + 4 * config.passage_facts + 5
+        asked = list(_write_passages(config, rng, items)[0][:, :first_question])
     elif kind == "passage_known":
         asked = [_known_passage(config, rng) for _ in range(items)]
     else:
@@ -112,10 +113,12 @@ def _profiles(config: FactbookConfig) -> dict[str, ItemProfile]:
     second = np.log(config.words - known).mean()  # first words are equally frequent
     strangers: list[tuple[int, float]] = []
     for place in range(config.passage_facts):
-        costs = (np.log(config.words - place), second, np.log(config.relations))
+        costs = (np.log(config.words - place), second, np.log(config.relations - place))
         strangers += [(FILLER, cost) for cost in (*costs, np.log(config.values))]
-    which = np.log(config.passage_facts)
-    asked = [(FILLER, 0.0), (FILLER, which), (FILLER, 0.0), (FILLER, 0.0), (COMPUTED, 0.0)]
+    asked: list[tuple[int, float]] = []
+    for left in range(config.passage_facts, 0, -1):
+        which = (FILLER, float(np.log(left)))  # the first word tells which fact is meant
+        asked += [(FILLER, 0.0), which, (FILLER, 0.0), (FILLER, 0.0), (COMPUTED, 0.0)]
     return {
         "statement": _fact_profile(book, np.log(config.relations), marks=0),
         "question": _fact_profile(book, np.log(config.asked_relations), marks=1),
@@ -203,14 +206,17 @@ def _write_passages(config: FactbookConfig, rng: np.random.Generator, count: int
     second = rng.integers(config.words - (known < config.words).sum(axis=-1))
     for column in range(known.shape[-1]):  # step over every known ending, in rising order
         second += second >= known[..., column]
-    relation = rng.integers(config.relations, size=(count, facts))
+    relation = distinct(config.relations, rng, (count, facts))
     value = rng.integers(config.values, size=(count, facts))
     parts = zip((first, second, relation, value), "nnrv", strict=True)
     stated = np.stack([ranges[name].start + part for part, name in parts], axis=-1)
-    asked = stated[np.arange(count), rng.integers(facts, size=count)]
-    opening, question = (np.full((count, 1), ranges[mark].start) for mark in "[?")
-    ids = np.concatenate([opening, stated.reshape(count, 4 * facts), question, asked], axis=1)
-    classes = np.array([FILLER] * (ids.shape[1] - 1) + [COMPUTED])
+    order = distinct(facts, rng, (count, facts))[..., None]
+    marks = np.full((count, facts, 1), ranges["?"].start)
+    asked = np.concatenate([marks, np.take_along_axis(stated, order, axis=1)], axis=-1)
+    opening = np.full((count, 1), ranges["["].start)
+    parts = (opening, stated.reshape(count, 4 * facts), asked.reshape(count, 5 * facts))
+    ids = np.concatenate(parts, axis=1)
+    classes = np.array([FILLER] * (1 + 4 * facts) + [*[FILLER] * 4, COMPUTED] * facts)
     return ids, classes, np.full(count, ids.shape[1])
 
 
@@ -220,7 +226,7 @@ def _known_passage(config: FactbookConfig, rng: np.random.Generator) -> np.ndarr
     order = rng.permutation(config.entities)
     opens = np.unique(book.names[order, 0], return_index=True)[1]
     entities = order[np.sort(opens)[: config.passage_facts]]
-    relations = rng.integers(config.relations, size=len(entities))
+    relations = distinct(config.relations, rng, (1, len(entities)))[0]
     chosen = np.column_stack([entities, relations]).tolist()
     facts = [_fact(config, *fact) for fact in chosen]
     asked = facts[rng.integers(len(facts))]

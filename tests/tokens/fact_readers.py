@@ -37,7 +37,7 @@ def read_factbook(config: FactbookConfig, documents):
     rates = {
         "statement": static * (1 - questions) / (mean + 2),
         "?": static * questions / (mean + 3),
-        "[": (1 - static) / (2 + 4 * (config.passage_facts + 1)),
+        "[": (1 - static) / (1 + 9 * config.passage_facts),
     }
     start = {kind: rate / sum(rates.values()) for kind, rate in rates.items()}
 
@@ -61,21 +61,24 @@ def read_factbook(config: FactbookConfig, documents):
         read, told = [], {}
         for place in range(config.passage_facts):
             parts, body[:4] = body[:4], []
-            costs = [log(config.words - place), 0, log(config.relations), log(config.values)]
+            costs = [log(config.words - place), 0, log(config.relations - place)]
+            costs.append(log(config.values))
             if len(parts) > 1:
                 assert tuple(parts[:2]) not in endings
                 known = sum(parts[0] == first for first, _ in endings)
                 costs[1] = log(config.words - known)
             read += [("filler", cost) for cost in costs[: len(parts)]]
             told[tuple(parts[:3])] = parts[3:]
-        assert len({key[0] for key in told if key}) == len([key for key in told if key])
-        rest, body[:5] = body[:5], []
-        if rest:
-            assert rest[0] == "?" and (len(rest) < 4 or tuple(rest[1:4]) in told)
-            assert len(rest) < 5 or [rest[4]] == told[tuple(rest[1:4])]
-        costs = [0.0, log(config.passage_facts), 0.0, 0.0]
-        read += [("filler", cost) for cost in costs[: len(rest)]]
-        return read + [("computed", 0.0)] * (len(rest) == 5)
+        for place in (0, 2):  # other first words, other relations
+            parts = [key[place] for key in told if len(key) > place]
+            assert len(set(parts)) == len(parts)
+        for left in range(config.passage_facts, 0, -1):
+            rest, body[:5] = body[:5], []
+            assert rest[:1] in ([], ["?"]) and (len(rest) < 4 or tuple(rest[1:4]) in told)
+            assert len(rest) < 5 or [rest[4]] == told.pop(tuple(rest[1:4]))
+            read += [("filler", cost) for cost in [0.0, log(left), 0.0, 0.0][: len(rest)]]
+            read += [("computed", 0.0)] * (len(rest) == 5)
+        return read
 
     for document in documents:
         body = [names[i] for i in document.tolist()]

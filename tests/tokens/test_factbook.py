@@ -22,15 +22,15 @@ from tests.tokens.floors import assert_floor_is_paid
 
 D3 = FactbookConfig()
 SMALL = FactbookConfig(
-    entities=30, words=12, relations=3, values=7, zipf=1.1, document_length=40, asked_share=0.4
+    entities=30, words=12, relations=3, values=7, zipf=1.1, document_length=64, asked_share=0.4
 )
 MIXTURES = {
     "d3": D3,
     "small": SMALL,
     "recall only": dataclasses.replace(SMALL, static_share=1.0),
     "statements only": dataclasses.replace(SMALL, static_share=1.0, question_share=0.0),
-    "reading only": dataclasses.replace(SMALL, static_share=0.0, passage_facts=5),
-    "short documents": dataclasses.replace(SMALL, document_length=19),
+    "reading only": dataclasses.replace(SMALL, static_share=0.0, relations=6, passage_facts=5),
+    "short documents": dataclasses.replace(SMALL, document_length=29),
 }
 
 
@@ -115,8 +115,8 @@ def test_passages_state_the_answer_and_the_book_decides_who_knows_it():
         ({"static_share": 1.5}, "static_share"),
         ({"entities": 0}, "entities must be at least 1"),
         ({"entities": 37}, r"quarter of the pairs of words \(144\).*got 37"),
-        ({"passage_facts": 7}, r"at most half of words \(12\).*got 7"),
-        ({"document_length": 18}, "at least 19"),
+        ({"passage_facts": 4}, r"at most 3, .*relations \(3\).*got 4"),
+        ({"document_length": 28}, "at least 29"),
         ({"zipf": -1.0}, "zipf and seed"),
     ],
 )
