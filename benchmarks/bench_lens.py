@@ -45,7 +45,13 @@ def all_at_once(model: GPT2LMHeadModel, ids: Tensor) -> dict[str, Tensor]:
 def rows(seq: int, hidden: int, repeats: int) -> list[dict]:
     """Time and memory of a lens over a random model, both ways."""
     config = GPT2Config(
-        vocab_size=VOCAB, n_embd=hidden, n_layer=LAYERS, n_head=hidden // 32, n_positions=seq
+        vocab_size=VOCAB,
+        n_embd=hidden,
+        n_layer=LAYERS,
+        n_head=hidden // 32,
+        n_positions=seq,
+        bos_token_id=1,
+        eos_token_id=2,
     )
     model = GPT2LMHeadModel(config).eval()
     ids = torch.randint(3, VOCAB, (1, seq), generator=torch.Generator().manual_seed(0))

@@ -31,9 +31,7 @@ def lens_curve(
     memory_layers: Sequence[int] = (),
     verdict: Any = None,
 ) -> go.Figure:
-    """How far each layer's prediction is from the last one's, a line per model.
-
-    The paper prints no values for this figure, so none stand behind the measured ones.
+    """How far each layer's prediction is from the last one's (the paper prints no values of it).
 
     Args:
         frame: rows of `probes.lens.logit_lens`, or their means over positions from
@@ -65,10 +63,7 @@ def lens_curve(
             panel_title(figure, title, row=1, col=col, above=4)
     _axes(figure, frame, measure)
     titles = 26 if len(panels) > 1 else 4
-    figure.update_layout(
-        legend={"orientation": "h", "x": 0, "y": 1 + titles / HEIGHT, "yanchor": "bottom"},
-        showlegend=len(looks) > 1,
-    )
+    _legend(figure, above=titles, shown=len(looks) > 1)
     return titled(
         figure,
         title="When the answer is known",
@@ -76,6 +71,11 @@ def lens_curve(
         note=_note(frame, measure, memory_layers),
         room=Room(height=HEIGHT, head=titles + (30 if len(looks) > 1 else 8)),
     )
+
+
+def _legend(figure: go.Figure, *, above: int, shown: bool) -> None:
+    place = {"orientation": "h", "x": 0, "y": 1 + above / HEIGHT, "yanchor": "bottom"}
+    figure.update_layout(legend=place, showlegend=shown)
 
 
 def _looks(frame: pd.DataFrame, keys: Sequence[str]) -> dict[tuple, Line]:

@@ -43,21 +43,9 @@ def lens_explorer(
             controls, and the figure stays.
     """
     look = lru_cache(KEPT)(_lenses(model, tokenizer, tuned))
-    names = ["logit lens"]
-    names += ["tuned lens"] if tuned is not None else []
-    names += ["without memory"] if getattr(model, "memories", None) else []
+    names = _names(model, tuned)
     last = int(look(names[0], text)["layer"].max())
-    field = ipywidgets.Text(
-        value=text,
-        description="text",
-        continuous_update=False,
-        layout=ipywidgets.Layout(width="80%"),
-    )
-    lens = ipywidgets.Dropdown(options=names, description="lens")
-    measure = ipywidgets.Dropdown(
-        options=[(title, name) for name, title in TITLES.items()], description="measure"
-    )
-    layer = ipywidgets.IntSlider(value=last // 2, min=0, max=last, description="layer")
+    field, lens, measure, layer = _controls(text, names, last)
     message = ipywidgets.HTML()
 
     def drawn() -> go.Figure:
@@ -73,15 +61,45 @@ def lens_explorer(
             message.value = f"<i>{error}</i>"
             return
         message.value = ""
-        with picture.batch_update():
-            picture.data = []
-            picture.layout = new.layout
-            picture.add_traces(new.data)
+        _redraw(picture, new)
 
     for control in (field, lens, measure, layer):
         control.observe(show, names="value")
     menus = ipywidgets.HBox([lens, measure, layer])
     return ipywidgets.VBox([field, menus, message, picture])
+
+
+def _redraw(picture: go.FigureWidget, new: go.Figure) -> None:
+    with picture.batch_update():
+        picture.data = []
+        picture.layout = new.layout
+        picture.add_traces(new.data)
+
+
+def _names(model: nn.Module, tuned: TunedLens | None) -> list[str]:
+    """The lenses there is something to see through."""
+    names = ["logit lens"]
+    names += ["tuned lens"] if tuned is not None else []
+    return names + (["without memory"] if getattr(model, "memories", None) else [])
+
+
+def _controls(text: str, names: list[str], last: int) -> tuple[ipywidgets.Widget, ...]:
+    """Text field, menu of lenses, menu of measures, layer slider."""
+    field = ipywidgets.Text(
+        value=text,
+        description="text",
+        continuous_update=False,
+        layout=ipywidgets.Layout(width="80%"),
+    )
+    measures = [(title, name) for name, title in TITLES.items()]
+    return (
+        field,
+        ipywidgets.Dropdown(options=names, description="lens"),
+        ipywidgets.Dropdown(options=measures, description="measure"),
+        ipywidgets.IntSlider(
+            value=last // 2, min=0, max=last, description="layer", continuous_update=False
+        ),
+    )
 
 
 def _lenses(
