@@ -8,6 +8,7 @@ one thread the files come out the same every time, but for date and seconds in `
 """
 
 import argparse
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,7 +70,9 @@ def main() -> None:
     config = CONFIG
     if arguments.tokens:
         config = replace(config, data=replace(config.data, train_tokens=arguments.tokens))
+    begin = time.process_time()
     run = fit(config)
+    cpu_seconds = round(time.process_time() - begin)  # the text is read in them as well
     round_to_half(run.model)
     losses = held_out(run)
     save_shipped(
@@ -77,11 +80,11 @@ def main() -> None:
         run,
         row_index_of_run(run),
         losses=losses,
-        circumstances=circumstances(run.model),
+        circumstances=circumstances(run.model) | {"cpu_seconds": cpu_seconds},
     )
     for file in sorted(arguments.output.iterdir()):
         print(f"{file.stat().st_size:9,} bytes  {file.name}")
-    print(f"{run.seconds:.0f} s of training; nats per token: {losses}")
+    print(f"{run.seconds:.0f} s of training, {cpu_seconds} s of CPU; nats per token: {losses}")
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ Outcome = Literal["supported", "contradicted", "undecided"]
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What measured losses say about the claim that one arm has a lower loss than another.
+    """What measured numbers say about a claim, mostly that one arm has a lower loss than another.
 
     Attributes:
         claim: the claim, in words.
-        difference: mean over paired seeds of L_A - L_B, nats per token; negative favours the claim.
+        difference: mean over paired seeds of L_A - L_B, in `unit`; negative favours the claim.
         low: lower end of the bootstrap interval of the difference.
         high: upper end.
         level: coverage of the interval.
@@ -25,6 +25,7 @@ class Verdict:
         n_documents: documents that both arms were evaluated on.
         resampled: what the bootstrap draws anew: "documents" or "documents and seeds".
         by_seed: the difference of every seed.
+        unit: of the difference.
 
     Source: the rules for a fair comparison of the experiment catalogue.
     """
@@ -38,6 +39,7 @@ class Verdict:
     n_documents: int
     resampled: str = "documents"
     by_seed: tuple[float, ...] = ()
+    unit: str = "nats per token"
 
     @property
     def outcome(self) -> Outcome:
@@ -66,7 +68,7 @@ class Verdict:
             opinion = "which disagree, " if self.seeds_disagree else ""
             seeds += f", {opinion}{min(self.by_seed):+.3f} to {max(self.by_seed):+.3f}"
         return (
-            f"{self.claim}: {self.outcome}. Difference {self.difference:+.4f} nats per token, "
+            f"{self.claim}: {self.outcome}. Difference {self.difference:+.4f} {self.unit}, "
             f"{self.level:.0%} interval {self.low:+.4f} to {self.high:+.4f} "
             f"({seeds}; {self.n_documents} documents; {self.resampled} resampled)."
         )

@@ -17,6 +17,8 @@ ARMS = {
     "neighbour": "memory,<br>neighbour's addresses",
     "wide_ffn": "no memory,<br>wider shared FFN",
     "experts": "experts only",
+    "engram_3x": "memory,<br>three times the rows",
+    "dense": "dense,<br>same active size",
 }
 NOTE = (
     "Points: seeds; bar and number: their mean. Same seed, data and documents in all arms. "
@@ -26,15 +28,21 @@ NOTE = (
 
 
 def controls_figure(
-    frame: pd.DataFrame, *, reference: str = "experts", verdict: Any = None
+    frame: pd.DataFrame,
+    *,
+    reference: str = "experts",
+    verdict: Any = None,
+    title: str = "Controls: own rows, somebody else's rows, or just a wider network",
 ) -> go.Figure:
     """Loss of every arm minus that of the reference arm, in all and by token class.
 
     Args:
         frame: rows of `probes.allocation.final_loss` with columns arm and seed; the arms `engram`,
-            `neighbour`, `wide_ffn` and `experts` have labels, others keep their names.
+            `neighbour`, `wide_ffn`, `experts`, `engram_3x` and `dense` have labels, others keep
+            their names.
         reference: arm that the others are compared with.
         verdict: a sentence, an object with a `sentence`, or several of them.
+        title: what the arms are compared for.
 
     Raises:
         ValueError: if columns or the reference arm are missing.
@@ -53,10 +61,21 @@ def controls_figure(
         line = {"color": SOFT_INK, "width": 1, "dash": "dot"}
         figure.add_vline(x=0, line=line, layer="below", row=1, col=col)
         panel_title(figure, "all tokens" if name == "all" else name, row=1, col=col, above=4)
+    _axes(figure, deltas, len(arms), reference)
+    return titled(
+        figure,
+        title=title,
+        subtitle=sentences(verdict),
+        note=f"{provenance(frame)}. {held_equal(frame)}\n{NOTE}",
+        room=Room(height=30 + 72 * len(arms), left=156, head=34),
+    )
+
+
+def _axes(figure: go.Figure, deltas: pd.DataFrame, arms: int, reference: str) -> None:
     low, high = min(0.0, deltas["delta_nats"].min()), max(0.0, deltas["delta_nats"].max())
     room = 0.16 * (high - low)
     figure.update_xaxes(range=[low - room, high + room], nticks=5, showgrid=True, gridcolor=RULE)
-    figure.update_yaxes(range=[len(arms) - 0.4, -0.7], showgrid=False, ticks="", showline=False)
+    figure.update_yaxes(range=[arms - 0.4, -0.7], showgrid=False, ticks="", showline=False)
     figure.add_annotation(
         text=f"loss minus that of {ARMS.get(reference, reference)} (nats per token)",
         x=0.5,
@@ -66,13 +85,6 @@ def controls_figure(
         yanchor="top",
         yshift=-26,
         font={"size": 13},
-    )
-    return titled(
-        figure,
-        title="Controls: own rows, somebody else's rows, or just a wider network",
-        subtitle=sentences(verdict),
-        note=f"{provenance(frame)}. {held_equal(frame)}\n{NOTE}",
-        room=Room(height=30 + 72 * len(arms), left=156, head=34),
     )
 
 

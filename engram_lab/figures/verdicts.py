@@ -14,8 +14,8 @@ def verdict_forest(frame: pd.DataFrame) -> go.Figure:
     """Difference and interval of every claim, a row each, coloured by outcome.
 
     Args:
-        frame: columns claim, difference, low, high, outcome, n_seeds, n_documents, as
-            `experiments.verdict.verdict_frame` gives them.
+        frame: columns claim, difference, low, high, outcome, n_seeds, n_documents and perhaps
+            unit, as `experiments.verdict.verdict_frame` gives them.
 
     Raises:
         ValueError: if columns are missing.
@@ -36,7 +36,7 @@ def verdict_forest(frame: pd.DataFrame) -> go.Figure:
         showgrid=False,
         ticks="",
     )
-    figure.update_xaxes(title_text="difference in loss (nats per token; left favours the claim)")
+    figure.update_xaxes(title_text=f"difference ({_units(rows)}; left favours the claim)")
     figure.update_layout(legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"})
     return titled(
         figure,
@@ -72,6 +72,13 @@ def _intervals(part: pd.DataFrame, outcome: str) -> go.Scatter:
         ),
         name=outcome,
     )
+
+
+def _units(rows: pd.DataFrame) -> str:
+    if "unit" not in rows:
+        return "in loss, nats per token"
+    units = list(dict.fromkeys(rows["unit"]))
+    return f"in loss, {units[0]}" if units == ["nats per token"] else ", ".join(units)
 
 
 def _from_to(counts: pd.Series) -> str:

@@ -1,0 +1,43 @@
+"""The notebook of the browser tests: its cells by name, one widget a cell."""
+
+MODEL = """
+from engram_lab.model.modeling import EngramLM
+from engram_lab.model.presets import tiny
+from engram_lab.tokens.compression import VocabCompression
+from engram_lab.tokens.tokenizer import load_tokenizer
+
+class Counting:
+    "A tokenizer that counts the texts it is given."
+    def __init__(self, tokenizer):
+        self.tokenizer, self.calls = tokenizer, 0
+    def encode(self, text):
+        self.calls += 1
+        return self.tokenizer.encode(text)
+    def tokens(self, ids):
+        return self.tokenizer.tokens(ids)
+
+tokenizer = load_tokenizer("byte")
+compression = VocabCompression.from_tokenizer(tokenizer)
+model = EngramLM(tiny(tokenizer.vocab_size), compression).eval()
+counting = Counting(tokenizer)
+"""
+GATES = """
+from engram_lab.widgets.gates import gate_reader
+gate_reader(model, counting, "one")
+"""
+ALLOCATION = """
+import pandas as pd
+from engram_lab.widgets.allocation import allocation_slider
+from tests.figures.frames import SHAPES, allocation_frame
+half = {name: {ratio: loss / 2 for ratio, loss in curve.items()} for name, curve in SHAPES.items()}
+parts = allocation_frame(static_share=0.5), allocation_frame(static_share=0.2, shapes=half)
+allocation_slider(pd.concat(parts, ignore_index=True))
+"""
+
+CELLS = {
+    "model": MODEL,
+    "gates": GATES,
+    "calls": "print(counting.calls)",
+    "allocation": ALLOCATION,
+}
+BOARDS = ("gates", "allocation")
