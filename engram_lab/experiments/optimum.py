@@ -159,9 +159,11 @@ def optimum_frame(frame: pd.DataFrame, across: str, **options: Any) -> pd.DataFr
         options: handed on to `optimum`.
 
     Returns:
-        Columns `across`, ratio, low, high, cubic_ratio, best_ratio, parity, outcome, sentence.
+        Columns `across`, ratio, low, high, resampled, cubic_ratio, best_ratio, parity, outcome,
+        sentence.
     """
-    names = ("ratio", "low", "high", "cubic_ratio", "best_ratio", "parity", "outcome", "sentence")
+    names = ("ratio", "low", "high", "resampled", "cubic_ratio", "best_ratio", "parity")
+    names += ("outcome", "sentence")
     rows = []
     for value, part in frame.groupby(across):
         found = optimum(part, **options)

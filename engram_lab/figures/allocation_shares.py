@@ -122,5 +122,9 @@ def _note(frame: pd.DataFrame, optima: pd.DataFrame | None) -> str:
         "the number of seeds that have it there.",
     ]
     if optima is not None:
-        lines.append("Diamonds: minimum of a fitted parabola, bootstrap interval over documents.")
+        drawn = optima["resampled"].iloc[0] if "resampled" in optima else "documents"
+        lines.append(
+            f"Diamonds: minimum of a fitted parabola, bootstrap interval over {drawn}; with three "
+            "ratios it passes through all of its points."
+        )
     return "\n".join(lines)
