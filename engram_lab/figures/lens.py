@@ -189,7 +189,7 @@ def _axes(figure: go.Figure, frame: pd.DataFrame, measure: str) -> None:
 def _note(frame: pd.DataFrame, measure: str, memory_layers: Sequence[int]) -> str:
     text = (
         "Layer: the block about to read the stream; the last one is behind all blocks"
-        + (" and has divergence 0, which has no place on this axis. " if "kl" in measure else ". ")
+        + ("; a divergence of 0 has no place on this axis. " if "kl" in measure else ". ")
         + "Mean over positions"
     )
     if "seed" in frame and frame["seed"].nunique() > 1:

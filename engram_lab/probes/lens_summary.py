@@ -17,7 +17,7 @@ def layer_means(frame: pd.DataFrame, by: Sequence[str] = ()) -> pd.DataFrame:
 
     Returns:
         Columns `by`, layer, kl_nats, reverse_kl_nats, entropy_nats, agreement (share of positions
-        where the top token is already that of the last layer) and positions.
+        where the top token is already that of the frame's last layer) and positions.
 
     Raises:
         ValueError: if columns are missing, or a run has two rows for one layer and position, so

@@ -72,7 +72,7 @@ def test_the_last_layer_has_a_place_on_the_axis_but_no_divergence():
     figure = lens_curve(lens_rows())
     assert max(figure.data[0].x) == 2
     assert figure.layout.xaxis.range[1] > 3
-    assert "divergence 0" in footer(figure)
+    assert "divergence of 0" in footer(figure)
     assert max(lens_curve(lens_rows(), measure="entropy_nats").data[0].x) == 3
 
 
