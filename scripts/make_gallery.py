@@ -25,7 +25,7 @@ PAGE = Path("docs") / "gallery.md"
 PERSONAL = "quickstart_"  # what the quickstart saves is everyone's own
 HEAD = """# Gallery
 
-Every figure in `figures/`: the picture, and the plotly JSON that `plotly.io.read_json` opens.
+Every figure in `figures/`: its picture, and its plotly JSON, which `plotly.io.read_json` opens.
 Written by `python scripts/make_gallery.py`; a figure is made anew by running its notebook.
 """
 EMPTY = "\nNo figure is stored yet: `make figures` runs the paper notebooks, which save theirs.\n"
@@ -82,11 +82,14 @@ def entry(path: Path, origin: Origin, repository: Path) -> str:
     if picture.exists():
         source = f"../figures/{picture.name}"
         shown = f'<a href="{source}"><img src="{source}" width="420" alt="{text}"></a>'
-    links = [f"[plotly JSON](../figures/{path.name})"]
-    for sweep in sorted(origin.sweeps):
-        runs = f"data/results/{sweep.lower()}"
-        stored = (repository / runs).is_dir()
-        links.append(f"runs: [{sweep.lower()}](../{runs})" if stored else f"`{sweep}`, not stored")
+    runs = []
+    for name in sorted(sweep.lower() for sweep in origin.sweeps):
+        results = f"data/results/{name}"
+        stored = (repository / results).is_dir()
+        runs.append(f"[{name}](../{results})" if stored else f"{name} (not stored)")
+    links = [f"[{path.stem}](../figures/{path.name})"]
+    if runs:
+        links.append(f"runs: {', '.join(runs)}")
     said = " ".join(filter(None, (f"**{text}.**", sentence(origin.drawn_by))))
     return f"| {shown} | {said}<br>{' · '.join(links)} |\n"
 

@@ -82,7 +82,7 @@ def test_an_entry_has_picture_title_sentence_and_links(script, checkout):
     assert "**The made.** Loss against the share of the sparse parameters" in made
     assert "(../data/results/engram_allocation)" in made
     assert "no picture stored" in mixed
-    assert "`QUICKSTART`, not stored" in mixed
+    assert "quickstart (not stored)" in mixed
     assert page.index("[paper/study](../notebooks/paper/study.ipynb)") < page.index("The made")
     assert page.index("Saved by no notebook") < page.index("The stray")
     assert stray.startswith("| no picture")

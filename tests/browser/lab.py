@@ -38,9 +38,11 @@ KERNEL = {
 LIVE = ".engram-lab-live .js-plotly-plot"
 STILL = ".jp-RenderedPlotly"
 READ_FIGURES = """(plots) => plots.map((plot) => ({
-    data: plot.data,
+    data: JSON.parse(JSON.stringify(
+        plot.data, (_, value) => ArrayBuffer.isView(value) ? Array.from(value) : value
+    )),
     notes: (plot.layout.annotations || []).map((note) => note.text),
-    title: plot.layout.title.text,
+    title: plot.layout.title?.text,
     drawn: plot._fullData.length,
 }))"""
 Figure = dict[str, Any]
