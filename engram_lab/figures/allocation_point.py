@@ -8,7 +8,7 @@ from engram_lab.figures.allocation import DELTA_TITLE, MADE_BY, RATIO_TITLE, zer
 from engram_lab.figures.footer import held_equal, provenance
 from engram_lab.figures.losses import allocation_deltas, class_names, over_seeds
 from engram_lab.figures.panels import Line, panel_title, seeds_and_mean
-from engram_lab.figures.style import COLOURS, INK, RULE, SOFT_INK, colour, require, titled
+from engram_lab.figures.style import COLOURS, INK, RULE, SOFT_INK, Room, colour, require, titled
 
 NOT_STORED = "no run of this point<br>is in the frame"
 
@@ -55,6 +55,7 @@ def allocation_point(
         "Points: seeds; line and bars: mean of seeds; shade: range over seeds. Every loss minus "
         "that at ρ = 1 of the same seed on the same documents; the losses themselves stand at the "
         "bars." + (" Grey: other shares of fixed phrases." if _several(frame) else ""),
+        room=Room(width=840),
     )
 
 

@@ -113,7 +113,7 @@ def _pair_by_pair(
     draws = torch.from_numpy(half_draws(groups))
 
     def hsic(one: Tensor, other: Tensor) -> np.ndarray:
-        sums = GroupSums(groups, (one.shape[1], other.shape[1]), one.device)
+        sums = GroupSums(groups, one, other)
         for group, pieces in enumerate(zip(one.split(block), other.split(block), strict=True)):
             sums.add(group, *pieces)
         return sums.hsic(draws, debiased=estimator == "debiased").cpu().numpy()

@@ -24,18 +24,19 @@ class Scale:
     def __call__(self, x: Float[Tensor, "sample hidden"]) -> Float[Tensor, "sample hidden"]:
         """The samples at mean 0 and root mean square 1, as far as the first ones tell.
 
-        Samples that are not finite become 0, and are remembered.
+        Values that are not finite become 0, and are remembered.
         """
-        finite = torch.isfinite(x).all(dim=1, keepdim=True)  # sample 1
-        x = torch.where(finite, x, 0).double()
+        finite = torch.isfinite(x)
+        all_finite = bool(finite.all())
+        x = (x if all_finite else torch.where(finite, x, 0)).double()
         if self.samples == 0:
             self._start(x)
         self.samples += len(x)
-        self.finite &= bool(finite.all())
-        self.varies |= bool((x != self.first).any())
-        x = (x - self.shift) * self.scale
-        self.sum_squares += float(x.square().sum())
-        return x.to(self.dtype)
+        self.finite &= all_finite
+        self.varies = self.varies or bool((x != self.first).any())
+        x = (x - self.shift).mul_(self.scale).to(self.dtype)
+        self.sum_squares += float(torch.linalg.vector_norm(x)) ** 2
+        return x
 
     def fault(self, within: float) -> str:
         """What keeps the layer from a CKA, or "".
@@ -53,7 +54,7 @@ class Scale:
     def _start(self, x: Float64[Tensor, "sample hidden"]) -> None:
         self.first, self.shift = x[:1].clone(), x.mean(dim=0)
         self.finite, self.varies = True, bool((x != self.first).any())
-        spread = (x - self.shift).square().mean().sqrt()
+        spread = x.var(dim=0, correction=0).mean().sqrt()
         self.scale = 1 / spread if self.varies else torch.ones_like(spread)
         self.sum_squares = 0.0
 

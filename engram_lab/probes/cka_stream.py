@@ -38,7 +38,7 @@ class CKAStream:
     Args:
         block_size: samples that are always drawn together; fewer than 8 blocks give no interval.
         batch_size: samples in a batch of "minibatch", at least 4; a block ends its last batch.
-        exact: False keeps no products of features (128 bytes times both widths for every pair of
+        exact: False keeps no products of features (64 bytes times both widths for every pair of
             layers); only "minibatch" is known then.
 
     Raises:
@@ -135,21 +135,21 @@ class CKAStream:
         self._shapes = tuple(x.shape[::2]), tuple(y.shape[::2])
         (layers_a, width_a), (layers_b, width_b) = self._shapes
         pairs = list(product(range(layers_a), range(layers_b)))
+        dtype = common_dtype(x, y)
         if self.exact:
-            size = 8 * GROUPS * width_a * width_b * len(pairs)
+            size = dtype.itemsize * GROUPS * width_a * width_b * len(pairs)
             if size > LARGEST_SUMS:
                 raise ValueError(
                     f"products of features may take {LARGEST_SUMS / 2**30:.0f} GiB; {layers_a} x "
                     f"{layers_b} layers of width {width_a} and {width_b} need {size / 2**30:.1f}. "
                     "Compare fewer layers, or take exact=False and the minibatch estimator."
                 )
-        self._scales = [[Scale(common_dtype(x, y)) for _ in side] for side in (x, y)]
-        device = x.device
-        sums = {pair: GroupSums(GROUPS, (width_a, width_b), device) for pair in pairs}
-        self._sums = sums if self.exact else {}
+        self._scales = [[Scale(dtype) for _ in side] for side in (x, y)]
+        like = [side[:, :0].to(dtype) for side in (x, y)]
+        self._sums = {pair: GroupSums(GROUPS, *like) for pair in pairs if self.exact}
         self._within = [
-            [GroupSums(GROUPS, (width, width), device) for _ in range(layers if self.exact else 0)]
-            for layers, width in self._shapes
+            [GroupSums(GROUPS, side, side) for _ in range(len(side) if self.exact else 0)]
+            for side in like
         ]
         self._batches = BatchSums(GROUPS, (layers_a, layers_b), self.batch_size)
         self._rest = x[:, :0], y[:, :0]

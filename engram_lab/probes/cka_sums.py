@@ -28,28 +28,29 @@ class GroupSums:
 
     Args:
         groups: how many.
-        widths: features of x and of y.
-        device: where the sums are kept, in float64.
+        x: features in dtype, width and place like those to come; products are kept in that dtype,
+            all other sums in float64.
+        y: the same.
     """
 
-    def __init__(self, groups: int, widths: tuple[int, int], device: torch.device):
+    def __init__(self, groups: int, x: Float[Tensor, "... a"], y: Float[Tensor, "... b"]):
         def zeros(*shape: int) -> Tensor:
-            return torch.zeros(groups, *shape, dtype=torch.float64, device=device)
+            return torch.zeros(groups, *shape, dtype=torch.float64, device=x.device)
 
-        a, b = widths
+        a, b = x.shape[-1], y.shape[-1]
         self.samples, self.sum_r, self.sum_s, self.sum_rs = zeros(), zeros(), zeros(), zeros()
         self.sum_x, self.sum_xs, self.sum_y, self.sum_yr = zeros(a), zeros(a), zeros(b), zeros(b)
-        self.product = zeros(a, b)
+        self.product = zeros(a, b).to(x.dtype)
 
     def add(self, group: int, x: Float[Tensor, "sample a"], y: Float[Tensor, "sample b"]) -> None:
         """Count more samples of a group."""
         r, s = x.square().sum(dim=1), y.square().sum(dim=1)
         self.samples[group] += len(x)
-        self.sum_r[group] += r.sum(dtype=torch.float64)
-        self.sum_s[group] += s.sum(dtype=torch.float64)
+        self.sum_r[group] += r.sum()
+        self.sum_s[group] += s.sum()
         self.sum_rs[group] += r.double() @ s.double()
-        self.sum_x[group] += x.sum(dim=0, dtype=torch.float64)
-        self.sum_y[group] += y.sum(dim=0, dtype=torch.float64)
+        self.sum_x[group] += x.sum(dim=0)
+        self.sum_y[group] += y.sum(dim=0)
         self.sum_xs[group] += s @ x
         self.sum_yr[group] += r @ y
         self.product[group] += x.T @ y
@@ -67,33 +68,35 @@ class GroupSums:
         """
         draws = draws.to(self.product.device)
         n = draws @ self.samples
-        x, y = draws @ self.sum_x, draws @ self.sum_y  # draw a, draw b
-        squares_x, squares_y = x.square().sum(dim=1), y.square().sum(dim=1)
-        square, mixed = self._of_products(draws)
+        flat = rearrange(self.product, "group a b -> group (a b)")
+        squares_c, squares_x, squares_y = (
+            _quadratic(part @ part.T, draws) for part in (flat, self.sum_x, self.sum_y)
+        )
+        mixed = self._mixed(draws)
         if not debiased:
-            centred = square - 2 * mixed / n + squares_x * squares_y / n**2
+            centred = squares_c - 2 * mixed / n + squares_x * squares_y / n**2
             return centred / (n - 1) ** 2
         rs = draws @ self.sum_rs
         sum_k, sum_l = squares_x - draws @ self.sum_r, squares_y - draws @ self.sum_s
-        crossed_x = (x * (draws @ self.sum_xs)).sum(dim=1)
-        crossed_y = (y * (draws @ self.sum_yr)).sum(dim=1)
+        crossed_x = _quadratic(self.sum_x @ self.sum_xs.T, draws)
+        crossed_y = _quadratic(self.sum_y @ self.sum_yr.T, draws)
         sum_kl = mixed - crossed_x - crossed_y + rs
-        total = square - rs + sum_k * sum_l / ((n - 1) * (n - 2)) - 2 * sum_kl / (n - 2)
+        total = squares_c - rs + sum_k * sum_l / ((n - 1) * (n - 2)) - 2 * sum_kl / (n - 2)
         return total / (n * (n - 3))
 
-    def _of_products(
-        self, draws: Float64[Tensor, "draw group"]
-    ) -> tuple[Float64[Tensor, "draw"], Float64[Tensor, "draw"]]:
-        """|C|² and x · C y, with product C and sums x and y of each draw, for one price."""
-        flat = rearrange(self.product, "group a b -> group (a b)")
-        square = ((draws @ (flat @ flat.T)) * draws).sum(dim=1)
-        mixed = einsum(
-            self.sum_x,
-            self.product @ self.sum_y.T,
-            "group_x a, group a group_y -> group group_x group_y",
-        )
+    def _mixed(self, draws: Float64[Tensor, "draw group"]) -> Float64[Tensor, "draw"]:
+        """Σ x · Xᵀ Y Σ y over the samples of each draw."""
+        halfway = self.sum_x.to(self.product.dtype) @ self.product  # group group_x b
+        mixed = halfway.double() @ self.sum_y.T  # group group_x group_y
         mixed = einsum(draws, mixed, "draw group, group one other -> draw one other")
-        return square, einsum(draws, mixed, draws, "draw one, draw one other, draw other -> draw")
+        return einsum(draws, mixed, draws, "draw one, draw one other, draw other -> draw")
+
+
+def _quadratic(
+    matrix: Float[Tensor, "group group"], draws: Float64[Tensor, "draw group"]
+) -> Float64[Tensor, "draw"]:
+    """Sum of the entries of a matrix between the groups of each draw."""
+    return ((draws @ matrix.double()) * draws).sum(dim=1)
 
 
 class BatchSums:

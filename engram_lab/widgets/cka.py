@@ -13,7 +13,7 @@ from engram_lab.probes.cka import layer_features
 from engram_lab.probes.cka_alignment import alignment_frame
 from engram_lab.probes.cka_layers import layer_similarity
 from engram_lab.probes.cka_sums import ESTIMATORS
-from engram_lab.widgets.base import Board, redraw
+from engram_lab.widgets.base import Board, Picture, redraw
 
 ALL = "all tokens"
 
@@ -44,26 +44,19 @@ def cka_explorer(
         ValueError: as `compare_models` for the first picture; later ones show the message below the
             controls, and the figure stays.
     """
-    if classes is not None and classes.shape != token_ids.shape:
-        raise ValueError(
-            f"classes must have the shape of the ids, {tuple(token_ids.shape)}; got "
-            f"{tuple(classes.shape)}"
-        )
+    _check(classes, token_ids)
     features = [layer_features(model, token_ids) for model in (model_a, model_b)]
-    positions = torch.arange(token_ids.shape[1]).expand_as(token_ids)
     names = () if classes is None else tuple(class_names)
     kind, estimator, span = _controls(names, token_ids.shape[1])
     message = ipywidgets.HTML()
 
     def drawn() -> go.Figure:
-        keep = (positions >= span.value[0]) & (positions <= span.value[1])
-        if classes is not None and kind.value is not None:
-            keep = keep & (classes.cpu() == kind.value)
+        keep = _chosen(token_ids, span.value, classes, kind.value)
         kept = [part[:, keep.flatten().to(part.device)] for part in features]
         cka = layer_similarity(*kept, estimator=estimator.value)
         return cka_heatmap(cka.frame(), alignment=alignment_frame(cka))
 
-    picture = go.FigureWidget(drawn())
+    picture = Picture(drawn())
 
     def show(change: dict) -> None:
         try:
@@ -89,3 +82,20 @@ def _controls(
         value=(0, seq - 1), min=0, max=seq - 1, description="positions", continuous_update=False
     )
     return kind, estimator, span
+
+
+def _chosen(
+    token_ids: Tensor, span: tuple[int, int], classes: Tensor | None, kind: int | None
+) -> Tensor:
+    """Which positions the controls leave, batch seq."""
+    positions = torch.arange(token_ids.shape[1]).expand_as(token_ids)
+    chosen = (positions >= span[0]) & (positions <= span[1])
+    return chosen if classes is None or kind is None else chosen & (classes.cpu() == kind)
+
+
+def _check(classes: Tensor | None, token_ids: Tensor) -> None:
+    if classes is not None and classes.shape != token_ids.shape:
+        raise ValueError(
+            f"classes must have the shape of the ids, {tuple(token_ids.shape)}; got "
+            f"{tuple(classes.shape)}"
+        )

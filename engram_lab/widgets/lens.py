@@ -13,6 +13,7 @@ from engram_lab.figures.lens_map import lens_map
 from engram_lab.probes.lens import lens_frame
 from engram_lab.probes.lens_text import Reader
 from engram_lab.probes.tuned_lens import TunedLens, tuned_lens_frame
+from engram_lab.widgets.base import Board, Picture, redraw
 
 SENTENCE = "The Princess of Wales met Alexander the Great."
 KEPT = 8  # frames of the latest texts, so that layer and measure change without a pass
@@ -52,7 +53,7 @@ def lens_explorer(
         frame = look(lens.value, field.value)
         return lens_map(frame, measure=measure.value, layer=layer.value)
 
-    picture = go.FigureWidget(drawn())
+    picture = Picture(drawn())
 
     def show(change: dict) -> None:
         try:
@@ -61,19 +62,12 @@ def lens_explorer(
             message.value = f"<i>{error}</i>"
             return
         message.value = ""
-        _redraw(picture, new)
+        redraw(picture, new)
 
     for control in (field, lens, measure, layer):
         control.observe(show, names="value")
     menus = ipywidgets.HBox([lens, measure, layer])
-    return ipywidgets.VBox([field, menus, message, picture])
-
-
-def _redraw(picture: go.FigureWidget, new: go.Figure) -> None:
-    with picture.batch_update():
-        picture.data = []
-        picture.layout = new.layout
-        picture.add_traces(new.data)
+    return Board([field, menus, message, picture])
 
 
 def _names(model: nn.Module, tuned: TunedLens | None) -> list[str]:

@@ -15,7 +15,7 @@ from engram_lab.probes.gates import Encoder, gate_frame
 from engram_lab.probes.rows import RowUses, next_token_frame, row_frame
 from engram_lab.probes.sayings import ROW
 from engram_lab.probes.switches import Switch, memories_of, tables_of
-from engram_lab.widgets.base import Board, redraw
+from engram_lab.widgets.base import Board, Picture, redraw
 
 SENTENCE = "In the beginning God created the King of Israel."
 CHOSEN, OTHERS = (INK, 2.0), ("#D5D9DD", 0.5)  # colour and width of a token's border
@@ -74,12 +74,12 @@ class _Microscope:
             layout=ipywidgets.Layout(width="80%"),
         )
         self.message, self.table = ipywidgets.HTML(), ipywidgets.HTML()
-        self.strip = go.FigureWidget()
+        self.strip = Picture()
         self.token = ipywidgets.Dropdown(description="token")
         self.parts = _part_boxes(model)
         self.rows = [_Box(Switch()) for _ in range(_row_count(model))]
         self._read()
-        self.bars = go.FigureWidget(self._next_tokens())
+        self.bars = Picture(self._next_tokens())
         self.field.observe(self._on_text, names="value")
         self.token.observe(self._on_token, names="value")
         for box in (*self.parts, *self.rows):

@@ -33,11 +33,27 @@ half = {name: {ratio: loss / 2 for ratio, loss in curve.items()} for name, curve
 parts = allocation_frame(static_share=0.5), allocation_frame(static_share=0.2, shapes=half)
 allocation_slider(pd.concat(parts, ignore_index=True))
 """
+LENS = """
+from engram_lab.widgets.lens import lens_explorer
+lens_explorer(model, tokenizer, "one")
+"""
+CKA = """
+from engram_lab.widgets.cka import cka_explorer
+plain = EngramLM(tiny(tokenizer.vocab_size).replace(engram=None)).eval()
+cka_explorer(plain, model, tokenizer.encode("The king spoke and the queen heard him."))
+"""
+MICROSCOPE = """
+from engram_lab.widgets.microscope import memory_microscope
+memory_microscope(model, tokenizer, "one two")
+"""
 
 CELLS = {
     "model": MODEL,
     "gates": GATES,
     "calls": "print(counting.calls)",
     "allocation": ALLOCATION,
+    "lens": LENS,
+    "cka": CKA,
+    "microscope": MICROSCOPE,
 }
-BOARDS = ("gates", "allocation")
+BOARDS = ("gates", "allocation", "lens", "cka", "microscope")

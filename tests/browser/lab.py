@@ -178,10 +178,16 @@ class Notebook:
         self.cell(name).locator(LIVE).first.wait_for(state="attached")
         return self.cell(name).locator(LIVE).evaluate_all(READ_FIGURES)
 
-    def until(self, name: str, what: str, holds: Callable[[Figure], bool]) -> Figure:
-        """The first live figure of a cell, as soon as something holds of it."""
-        self._wait(f"{name}: {what}", lambda: holds(self.figures(name)[0]))
-        return self.figures(name)[0]
+    def until(
+        self, name: str, what: str, holds: Callable[[Figure], bool], *, figure: int = 0
+    ) -> Figure:
+        """A live figure of a cell, the first by default, as soon as something holds of it."""
+
+        def now() -> bool:
+            return len(shown := self.figures(name)) > figure and holds(shown[figure])
+
+        self._wait(f"{name}: {what}", now)
+        return self.figures(name)[figure]
 
     def printed(self, name: str) -> str:
         """What a cell has printed."""

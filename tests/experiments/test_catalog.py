@@ -7,9 +7,11 @@ from engram_lab.experiments import Sweep, catalog, run
 from engram_lab.model.budget import budget
 
 SWEEPS = [getattr(catalog, name) for name in catalog.__all__]
+# the arms of the head-to-head differ in their totals, as test_memory_catalog says
+SAME_TOTAL = [sweep for sweep in SWEEPS if "head_to_head" not in sweep.name]
 
 
-@pytest.mark.parametrize("sweep", SWEEPS, ids=lambda sweep: sweep.name)
+@pytest.mark.parametrize("sweep", SAME_TOTAL, ids=lambda sweep: sweep.name)
 def test_points_are_different_runs_with_the_same_total(sweep: Sweep):
     configs = [sweep.configure(**point) for point in sweep.points()]
     assert len({fingerprint(config) for config in configs}) == len(configs)

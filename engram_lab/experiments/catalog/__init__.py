@@ -1,5 +1,6 @@
 """Every experiment of the catalogue, one constant each."""
 
+from engram_lab.experiments.catalog.engram_ablation import ENGRAM_ABLATION, ENGRAM_ABLATION_TEXT
 from engram_lab.experiments.catalog.engram_allocation import (
     ENGRAM_ALLOCATION,
     ENGRAM_ALLOCATION_CONTROLS,
@@ -8,12 +9,27 @@ from engram_lab.experiments.catalog.engram_allocation import (
     ENGRAM_ALLOCATION_TEXT,
     QUICKSTART,
 )
+from engram_lab.experiments.catalog.engram_gate_credit import ENGRAM_GATE_CREDIT
+from engram_lab.experiments.catalog.engram_gates import ENGRAM_GATES, ENGRAM_GATES_TOPICS
+from engram_lab.experiments.catalog.engram_head_to_head import (
+    ENGRAM_HEAD_TO_HEAD,
+    ENGRAM_HEAD_TO_HEAD_TASKS,
+    ENGRAM_HEAD_TO_HEAD_TEXT,
+)
 
 __all__ = [
+    "ENGRAM_ABLATION",
+    "ENGRAM_ABLATION_TEXT",
     "ENGRAM_ALLOCATION",
     "ENGRAM_ALLOCATION_CONTROLS",
     "ENGRAM_ALLOCATION_D1",
     "ENGRAM_ALLOCATION_SHARES",
     "ENGRAM_ALLOCATION_TEXT",
+    "ENGRAM_GATES",
+    "ENGRAM_GATES_TOPICS",
+    "ENGRAM_GATE_CREDIT",
+    "ENGRAM_HEAD_TO_HEAD",
+    "ENGRAM_HEAD_TO_HEAD_TASKS",
+    "ENGRAM_HEAD_TO_HEAD_TEXT",
     "QUICKSTART",
 ]

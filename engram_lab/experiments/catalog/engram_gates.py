@@ -23,7 +23,7 @@ def _phrases(model: str, seed: int) -> RunConfig:
 
 
 def _topics(model: str, seed: int) -> RunConfig:
-    data = generated("d5", workshop_tokens=1_000_000, topics=2)
+    data = generated("d5", workshop_tokens=500_000, topics=2)
     return arm_run(data, model, seed, ratio=EVEN_RATIO)
 
 
