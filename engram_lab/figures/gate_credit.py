@@ -99,7 +99,9 @@ def route_curves(frame: pd.DataFrame, *, verdict: Any = None) -> go.Figure:
         panel_title(figure, title, row=1, col=col)
         figure.update_xaxes(title_text="training tokens", type="log", row=1, col=col)
     budgets = sorted(frame["train_tokens"].unique())
-    figure.update_xaxes(tickvals=budgets, ticktext=[short_number(tokens) for tokens in budgets])
+    figure.update_xaxes(
+        tickvals=budgets, ticktext=[short_number(float(tokens)) for tokens in budgets]
+    )
     figure.update_yaxes(title_text="loss (nats per token)", row=1, col=1)
     figure.update_yaxes(title_text="difference (nats per token)", row=1, col=3)
     figure.update_layout(legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"})

@@ -146,16 +146,7 @@ def collateral_figure(frame: pd.DataFrame) -> go.Figure:
     columns += ("target_before", "target_after", "kl_nats")
     require(frame, *columns, made_by="probes.collateral.collateral_frame")
     figure = make_subplots(rows=1, cols=2, column_widths=[0.46, 0.54], horizontal_spacing=0.13)
-    figure.add_scatter(
-        x=[0, 1],
-        y=[0, 1],
-        mode="lines",
-        line={"color": RULE, "width": 2},
-        hoverinfo="skip",
-        showlegend=False,
-        row=1,
-        col=1,
-    )
+    _diagonal(figure)
     groups = list(dict.fromkeys(frame["group"]))
     for place, group in enumerate(groups):
         _draw_group(figure, frame[frame["group"] == group], group, place)
@@ -253,3 +244,17 @@ def _token_axis(tokens: Sequence[str]) -> dict[str, object]:
 
 def _legend() -> dict[str, object]:
     return {"orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom"}
+
+
+def _diagonal(figure: go.Figure) -> None:
+    """Where nothing changed: after equals before."""
+    figure.add_scatter(
+        x=[0, 1],
+        y=[0, 1],
+        mode="lines",
+        line={"color": RULE, "width": 2},
+        hoverinfo="skip",
+        showlegend=False,
+        row=1,
+        col=1,
+    )

@@ -59,6 +59,9 @@ class RowUses(Protocol):
         """How one row was used."""
 
 
+EFFECT = ("token", "logit_change", "probability", "probability_without")
+
+
 def row_frame(
     model: nn.Module,
     text: str,
@@ -108,8 +111,7 @@ def row_frame(
     found = [first.get(_numbers(switch), SILENT) for switch in switches]
     frame["top_token"] = [row["token"] for row in found]
     frame["value_norm"] = [row["value_norm"] for row in found]
-    effect = ["token", "logit_change", "probability", "probability_without"]
-    return pd.concat([frame, effects[effect]], axis=1)
+    return pd.concat([frame, effects[list(EFFECT)]], axis=1)
 
 
 def part_frame(

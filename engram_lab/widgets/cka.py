@@ -28,8 +28,7 @@ def cka_explorer(
 ) -> ipywidgets.VBox:
     """Menus of token class and estimator and a range of positions over the CKA map of two models.
 
-    Both models read once; the menus choose among what they showed. Each call makes widgets of its
-    own; calling again leaves earlier ones as they are.
+    Both models read once. Each call makes widgets of its own and leaves earlier ones alone.
 
     Without controls: `cka_heatmap(cka_frame(model_a, model_b, token_ids, keep=classes == 0))`.
 
@@ -46,8 +45,9 @@ def cka_explorer(
     """
     _check(classes, token_ids)
     features = [layer_features(model, token_ids) for model in (model_a, model_b)]
-    names = () if classes is None else tuple(class_names)
-    kind, estimator, span = _controls(names, token_ids.shape[1])
+    kind, estimator, span = _controls(
+        () if classes is None else tuple(class_names), token_ids.shape[1]
+    )
     message = ipywidgets.HTML()
 
     def drawn() -> go.Figure:

@@ -54,7 +54,7 @@ def test_the_logged_norm_counts_the_table():
     logged = fit(run, progress=False).history["grad_norm"].item()
     assert logged == pytest.approx(whole.item(), rel=1e-4)
     rest = (whole.square() - gradients[TABLE].square().sum()).sqrt()
-    assert rest < 0.999 * whole  # a norm without the table would be another number
+    assert rest < 0.9995 * whole  # a norm without the table would be another number
 
 
 @pytest.mark.parametrize("sparse_grad", [True, False])
