@@ -40,13 +40,12 @@ def cka_explorer(
         class_names: what the classes 0, 1, ... are called.
 
     Raises:
-        ValueError: as `compare_models` for the first picture; later ones show the message below the
-            controls, and the figure stays.
+        ValueError: as `compare_models`, for the first picture; later ones show it in words.
     """
     _check(classes, token_ids)
     features = [layer_features(model, token_ids) for model in (model_a, model_b)]
     kind, estimator, span = _controls(
-        () if classes is None else tuple(class_names), token_ids.shape[1]
+        class_names if classes is not None else (), token_ids.shape[1]
     )
     message = ipywidgets.HTML()
 
