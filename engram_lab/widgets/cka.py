@@ -44,9 +44,8 @@ def cka_explorer(
     """
     _check(classes, token_ids)
     features = [layer_features(model, token_ids) for model in (model_a, model_b)]
-    kind, estimator, span = _controls(
-        class_names if classes is not None else (), token_ids.shape[1]
-    )
+    named = () if classes is None else class_names
+    kind, estimator, span = _controls(named, token_ids.shape[1])
     message = ipywidgets.HTML()
 
     def drawn() -> go.Figure:
