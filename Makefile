@@ -11,7 +11,7 @@ STORED ?= notebooks/paper/engram_allocation.ipynb
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(TEST_ENV) $(PY) -m pytest -n $(JOBS)
 
-.PHONY: help env demo test check lint format lab notebooks figures bench test-slow lock clean
+.PHONY: help env demo test check lint format lab notebooks figures bench test-slow test-browser lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -26,8 +26,11 @@ demo: $(STAMP)  ## run the quickstart notebook with its real training runs; prin
 	ENGRAM_LAB_HOME="$(CURDIR)/build/demo" \
 	$(PY) scripts/run_notebook.py --output build/demo notebooks/00_quickstart.ipynb
 
-test: $(STAMP)  ## every test but the slow ones, two at a time
-	$(PYTEST) -m "not slow" $(ARGS)
+test: $(STAMP)  ## every test but the slow ones and those in a browser, two at a time
+	$(PYTEST) -m "not slow and not browser" $(ARGS)
+
+test-browser: $(STAMP)  ## the widgets in a real browser (needs chromium)
+	$(TEST_ENV) $(PY) -m pytest -m browser $(ARGS)
 
 test-slow: $(STAMP)  ## the slow tests alone
 	$(TEST_ENV) $(PY) -m pytest -m slow $(ARGS)
