@@ -152,7 +152,7 @@ def trained_ablation(trained_run: TrainedRun) -> pd.DataFrame:
     """`ablation_frame` of a trained model on the tasks of its corpus; the measure of E7."""
     seed = trained_run.config.seed
     frame = ablation_frame(trained_run.model, tasks_of(trained_run), seed=seed)
-    numbers = list(frame.select_dtypes(float).columns)
+    numbers = frame.select_dtypes(float).columns
     return _rounded(frame, numbers).assign(
         train_tokens=trained_run.train_tokens, params=budget(trained_run.config.model).total
     )
