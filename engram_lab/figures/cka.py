@@ -165,11 +165,11 @@ def _ridge(figure: go.Figure, part: pd.DataFrame, col: int) -> None:
     )
 
 
-def published_depths(published: pd.DataFrame, deepest: int) -> pd.DataFrame:
+def published_depths(published: pd.DataFrame, layers: pd.Series) -> pd.DataFrame:
     """Published layers as shares of this model's depth."""
     columns = ("engram_layer", "soft_alignment_index", "kind")
     require(published, *columns, made_by="load_published('engram_fig4_alignment'), which")
-    share = deepest / PUBLISHED_BLOCKS
+    share = layers.max() / PUBLISHED_BLOCKS
     return published.assign(
         x=published["engram_layer"] * share, y=published["soft_alignment_index"] * share
     )
@@ -178,7 +178,7 @@ def published_depths(published: pd.DataFrame, deepest: int) -> pd.DataFrame:
 def _published(figure: go.Figure, published: pd.DataFrame, part: pd.DataFrame, col: int) -> None:
     published_point(
         figure,
-        published_depths(published, part["layer_a"].max()),
+        published_depths(published, part["layer_a"]),
         COLOURS["neighbour"],
         row=1,
         col=col,

@@ -35,7 +35,7 @@ def alignment_curve(frame: pd.DataFrame, *, published: pd.DataFrame | None = Non
     for place, (name, part) in enumerate(by_comparison(frame).items()):
         _gain_line(figure, part, name or "alignment", shades[place % len(shades)])
     if published is not None:
-        rows = published_depths(published, frame["layer_b"].max())
+        rows = published_depths(published, frame["layer_b"])
         published_point(figure, rows.assign(y=rows["y"] - rows["x"]), COLOURS["published"])
     figure.add_hline(y=0, line={"color": SOFT_INK, "width": 1, "dash": "dot"}, layer="below")
     half = frame["layer_b"].min() + max(1, frame["layer_b"].nunique() // 2) - 0.5
