@@ -10,7 +10,7 @@ from torch import Tensor
 from engram_lab.probes.cka_map import GROUPS, CKAMap, half_draws, map_of_draws
 from engram_lab.probes.cka_scale import Scale, common_dtype, faults
 from engram_lab.probes.cka_stream import CKAStream, check_estimator, check_samples
-from engram_lab.probes.cka_sums import Estimator, GroupSums
+from engram_lab.probes.cka_sums import Estimator, GroupSums, extended
 
 BATCH, LONGEST_BLOCK = 32, 1024  # samples
 
@@ -119,11 +119,11 @@ def _pair_by_pair(
         return sums.hsic(draws, debiased=estimator == "debiased").cpu().numpy()
 
     scales = [[Scale(common_dtype(x, y)) for _ in side] for side in (x, y)]
-    others = [scale(layer) for scale, layer in zip(scales[1], y, strict=True)]
+    others = [extended(scale(layer)) for scale, layer in zip(scales[1], y, strict=True)]
     between = np.empty((len(draws), len(x), len(y)))
     within_a = np.empty((len(draws), len(x)))
     for i, (scale, layer) in enumerate(zip(scales[0], x, strict=True)):
-        one = scale(layer)
+        one = extended(scale(layer))
         within_a[:, i] = hsic(one, one)
         for j, other in enumerate(others):
             between[:, i, j] = hsic(one, other)

@@ -15,6 +15,7 @@ from engram_lab.probes.cka_sums import (
     BatchSums,
     Estimator,
     GroupSums,
+    extended,
 )
 
 LARGEST_SUMS = 8 * 2**30  # bytes
@@ -145,7 +146,7 @@ class CKAStream:
                     "Compare fewer layers, or take exact=False and the minibatch estimator."
                 )
         self._scales = [[Scale(dtype) for _ in side] for side in (x, y)]
-        like = [side[:, :0].to(dtype) for side in (x, y)]
+        like = [extended(side[:, :0].to(dtype)) for side in (x, y)]
         self._sums = {pair: GroupSums(GROUPS, *like) for pair in pairs if self.exact}
         self._within = [
             [GroupSums(GROUPS, side, side) for _ in range(len(side) if self.exact else 0)]
@@ -162,12 +163,13 @@ class CKAStream:
             torch.stack([scale(layer) for scale, layer in zip(scales, side, strict=True)])
             for scales, side in zip(self._scales, (x, y), strict=True)
         )
+        self._batches.add(group, x, y)
+        x, y = extended(x), extended(y)
         for (i, j), sums in self._sums.items():
             sums.add(group, x[i], y[j])
         for side, within in zip((x, y), self._within, strict=True):
             for layer, sums in zip(side, within, strict=False):
                 sums.add(group, layer, layer)
-        self._batches.add(group, x, y)
 
     def _close(self) -> None:
         if not self._closed and self._rest[0].shape[1]:

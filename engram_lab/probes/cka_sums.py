@@ -23,37 +23,27 @@ ESTIMATORS = ("debiased", "biased", "minibatch")
 LEAST_SAMPLES = 4  # of the unbiased estimator
 
 
+def extended(x: Float[Tensor, "*rest hidden"]) -> Float[Tensor, "*rest extended"]:
+    """Features, a one, and their squared length: their products hold every sum that HSIC needs."""
+    squares = x.square().sum(dim=-1, keepdim=True)
+    return torch.cat([x, torch.ones_like(squares), squares], dim=-1)
+
+
 class GroupSums:
     """Sums over the samples of each group, for one pair of layers, and HSIC of chosen groups.
 
     Args:
         groups: how many.
-        x: features in dtype, width and place like those to come; products are kept in that dtype,
-            all other sums in float64.
+        x: extended features in dtype, width and place like those to come.
         y: the same.
     """
 
     def __init__(self, groups: int, x: Float[Tensor, "... a"], y: Float[Tensor, "... b"]):
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(groups, *shape, dtype=torch.float64, device=x.device)
-
-        a, b = x.shape[-1], y.shape[-1]
-        self.samples, self.sum_r, self.sum_s, self.sum_rs = zeros(), zeros(), zeros(), zeros()
-        self.sum_x, self.sum_xs, self.sum_y, self.sum_yr = zeros(a), zeros(a), zeros(b), zeros(b)
-        self.product = zeros(a, b).to(x.dtype)
+        self.sums = x.new_zeros(groups, x.shape[-1], y.shape[-1])
 
     def add(self, group: int, x: Float[Tensor, "sample a"], y: Float[Tensor, "sample b"]) -> None:
-        """Count more samples of a group."""
-        r, s = x.square().sum(dim=1), y.square().sum(dim=1)
-        self.samples[group] += len(x)
-        self.sum_r[group] += r.sum()
-        self.sum_s[group] += s.sum()
-        self.sum_rs[group] += r.double() @ s.double()
-        self.sum_x[group] += x.sum(dim=0)
-        self.sum_y[group] += y.sum(dim=0)
-        self.sum_xs[group] += s @ x
-        self.sum_yr[group] += r @ y
-        self.product[group] += x.T @ y
+        """Count more samples of a group, given by their `extended` features."""
+        self.sums[group] += x.T @ y
 
     def hsic(
         self, draws: Float64[Tensor, "draw group"], *, debiased: bool
@@ -66,37 +56,42 @@ class GroupSums:
 
         Source: Engram paper, section 6.1 (unbiased); Gretton et al. 2005 (biased).
         """
-        draws = draws.to(self.product.device)
-        n = draws @ self.samples
-        flat = rearrange(self.product, "group a b -> group (a b)")
-        squares_c, squares_x, squares_y = (
-            _quadratic(part @ part.T, draws) for part in (flat, self.sum_x, self.sum_y)
+        draws = draws.to(self.sums.device)
+        product, x, xs = self.sums[:, :-2, :-2], self.sums[:, :-2, -2], self.sums[:, :-2, -1]
+        y, yr = self.sums[:, -2, :-2], self.sums[:, -1, :-2]
+        n, r, s, rs = (
+            draws @ self.sums[:, i, j].double() for i, j in ((-2, -2), (-1, -2), (-2, -1), (-1, -1))
         )
-        mixed = self._mixed(draws)
+        flat = rearrange(product, "group a b -> group (a b)")
+        squares_c, squares_x, squares_y = (_quadratic(part, part, draws) for part in (flat, x, y))
+        mixed = _cubic(x, product, y, draws)
         if not debiased:
             centred = squares_c - 2 * mixed / n + squares_x * squares_y / n**2
             return centred / (n - 1) ** 2
-        rs = draws @ self.sum_rs
-        sum_k, sum_l = squares_x - draws @ self.sum_r, squares_y - draws @ self.sum_s
-        crossed_x = _quadratic(self.sum_x @ self.sum_xs.T, draws)
-        crossed_y = _quadratic(self.sum_y @ self.sum_yr.T, draws)
-        sum_kl = mixed - crossed_x - crossed_y + rs
-        total = squares_c - rs + sum_k * sum_l / ((n - 1) * (n - 2)) - 2 * sum_kl / (n - 2)
-        return total / (n * (n - 3))
-
-    def _mixed(self, draws: Float64[Tensor, "draw group"]) -> Float64[Tensor, "draw"]:
-        """Σ x · Xᵀ Y Σ y over the samples of each draw."""
-        halfway = self.sum_x.to(self.product.dtype) @ self.product  # group group_x b
-        mixed = halfway.double() @ self.sum_y.T  # group group_x group_y
-        mixed = einsum(draws, mixed, "draw group, group one other -> draw one other")
-        return einsum(draws, mixed, draws, "draw one, draw one other, draw other -> draw")
+        sum_kl = mixed - _quadratic(x, xs, draws) - _quadratic(y, yr, draws) + rs
+        sums = (squares_x - r) * (squares_y - s) / ((n - 1) * (n - 2))
+        return (squares_c - rs + sums - 2 * sum_kl / (n - 2)) / (n * (n - 3))
 
 
 def _quadratic(
-    matrix: Float[Tensor, "group group"], draws: Float64[Tensor, "draw group"]
+    one: Float[Tensor, "group entry"],
+    other: Float[Tensor, "group entry"],
+    draws: Float64[Tensor, "draw group"],
 ) -> Float64[Tensor, "draw"]:
-    """Sum of the entries of a matrix between the groups of each draw."""
-    return ((draws @ matrix.double()) * draws).sum(dim=1)
+    """Inner product of two sums over the groups of each draw."""
+    return ((draws @ (one @ other.T).double()) * draws).sum(dim=1)
+
+
+def _cubic(
+    x: Float[Tensor, "group a"],
+    product: Float[Tensor, "group a b"],
+    y: Float[Tensor, "group b"],
+    draws: Float64[Tensor, "draw group"],
+) -> Float64[Tensor, "draw"]:
+    """Sum x times sum product times sum y over the groups of each draw."""
+    between = (x @ product @ y.T).double()  # group group_x group_y
+    between = einsum(draws, between, "draw group, group one other -> draw one other")
+    return einsum(draws, between, draws, "draw one, draw one other, draw other -> draw")
 
 
 class BatchSums:

@@ -15,7 +15,7 @@ from engram_lab.model.residual import residual_stream
 from engram_lab.probes.cka import cka_frame, compare_models, layer_features, linear_cka
 from engram_lab.probes.cka_layers import layer_similarity, top_directions, without
 from engram_lab.probes.cka_stream import CKAStream, check_estimator, check_samples
-from engram_lab.probes.cka_sums import GroupSums
+from engram_lab.probes.cka_sums import GroupSums, extended
 from tests.twins import cka as twin
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden/cka.json").read_text())["cka"]
@@ -38,9 +38,10 @@ def test_unbiased_hsic_has_the_published_values():
     x, y = (torch.tensor(GOLDEN[name], dtype=torch.float64) for name in "XY")
     for i, row in enumerate(GOLDEN["hsic_full"]):
         for j, expected in enumerate(row):
-            sums = GroupSums(2, x, y)
-            sums.add(0, x[i, :5], y[j, :5])
-            sums.add(1, x[i, 5:], y[j, 5:])
+            one, other = extended(x[i]), extended(y[j])
+            sums = GroupSums(2, one, other)
+            sums.add(0, one[:5], other[:5])
+            sums.add(1, one[5:], other[5:])
             found = sums.hsic(torch.ones(1, 2).double(), debiased=True)
             assert float(found) == pytest.approx(expected, rel=1e-10)
 
