@@ -21,6 +21,7 @@ from torch import Tensor
 Estimator = Literal["debiased", "biased", "minibatch"]
 ESTIMATORS = ("debiased", "biased", "minibatch")
 LEAST_SAMPLES = 4  # of the unbiased estimator
+SUMMANDS = 2**13  # of squares in float32, before the sum goes on in float64
 
 
 def extended(x: Float[Tensor, "*rest hidden"]) -> Float[Tensor, "*rest extended"]:
@@ -62,8 +63,9 @@ class GroupSums:
         n, r, s, rs = (
             draws @ self.sums[:, i, j].double() for i, j in ((-2, -2), (-1, -2), (-2, -1), (-1, -1))
         )
-        flat = rearrange(product, "group a b -> group (a b)")
-        squares_c, squares_x, squares_y = (_quadratic(part, part, draws) for part in (flat, x, y))
+        squares_x, squares_y = _quadratic(x, x, draws), _quadratic(y, y, draws)
+        pieces = product.split(max(1, SUMMANDS // len(y.T)), dim=1)
+        squares_c = sum(_quadratic(part, part, draws) for part in pieces)
         mixed = _cubic(x, product, y, draws)
         if not debiased:
             centred = squares_c - 2 * mixed / n + squares_x * squares_y / n**2
@@ -74,12 +76,13 @@ class GroupSums:
 
 
 def _quadratic(
-    one: Float[Tensor, "group entry"],
-    other: Float[Tensor, "group entry"],
+    one: Float[Tensor, "group *entry"],
+    other: Float[Tensor, "group *entry"],
     draws: Float64[Tensor, "draw group"],
 ) -> Float64[Tensor, "draw"]:
     """Inner product of two sums over the groups of each draw."""
-    return ((draws @ (one @ other.T).double()) * draws).sum(dim=1)
+    between = (one.flatten(1) @ other.flatten(1).T).double()
+    return ((draws @ between) * draws).sum(dim=1)
 
 
 def _cubic(

@@ -130,6 +130,13 @@ def test_tiny_and_huge_features_are_no_special_case(scale):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+def test_float32_is_enough_where_features_outnumber_samples():
+    x = torch.randn(40, 700) * torch.logspace(1, -2, 700) + 100
+    y = x @ torch.randn(700, 700) / 30 + torch.randn(40, 700)
+    found = layer_similarity(x[None], y[None]).values
+    assert found == pytest.approx(linear_cka(x, y), abs=1e-5)
+
+
 def test_duplicated_samples_have_a_value():
     x, y = torch.randn(2, 4, 5).repeat(1, 6, 1)
     with warnings.catch_warnings():
