@@ -46,3 +46,11 @@ def final_loss(trained_run: TrainedRun) -> pd.DataFrame:
 def significant(value: float, digits: int = 6) -> float:
     """A number rounded to so many significant digits."""
     return float(f"{value:.{digits}g}")
+
+
+def rounded(frame: pd.DataFrame, digits: int = 6) -> pd.DataFrame:
+    """A frame whose fractions have so many significant digits; stored results stay small."""
+    numbers = frame.select_dtypes("floating").columns
+    return frame.assign(
+        **{name: [significant(float(value), digits) for value in frame[name]] for name in numbers}
+    )

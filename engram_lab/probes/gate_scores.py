@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from engram_lab.model.budget import budget
-from engram_lab.probes.allocation import significant
+from engram_lab.probes.allocation import rounded
 from engram_lab.probes.gate_credit import credit_frame, credit_table, oracle_auc, route_losses
 from engram_lab.probes.gate_statistics import (
     detector_scores,
@@ -55,7 +55,7 @@ def trained_gate_scores(trained_run: TrainedRun) -> pd.DataFrame:
     }
     frame = pd.concat([part.assign(statistic=name) for name, part in parts.items()])
     frame = frame[["statistic", *frame.columns.drop("statistic")]].reset_index(drop=True)
-    return _rounded(frame).assign(train_tokens=trained_run.train_tokens)
+    return rounded(frame).assign(train_tokens=trained_run.train_tokens)
 
 
 def trained_topic_gates(trained_run: TrainedRun) -> pd.DataFrame:
@@ -68,7 +68,7 @@ def trained_topic_gates(trained_run: TrainedRun) -> pd.DataFrame:
         raise ValueError(f"topics are swapped in corpus d5; got {trained_run.config.data.corpus}")
     pairs = pick(tiny=4, workshop=48, full=200)
     frame = topic_gates(trained_run.model, language(trained_run.config.data), pairs=pairs)
-    return _rounded(frame, digits=4).assign(train_tokens=trained_run.train_tokens)
+    return rounded(frame, 4).assign(train_tokens=trained_run.train_tokens)
 
 
 def trained_credit(trained_run: TrainedRun) -> pd.DataFrame:
@@ -86,14 +86,14 @@ def trained_credit(trained_run: TrainedRun) -> pd.DataFrame:
         routes = route_losses(model, documents, hot)
         frame = routes.assign(layer=NOTHING, gate_bin=NOTHING, helped=NOTHING)
         empty = ["gate", "loss_off", "loss_on", "utility_nats", "auc", "auc_low", "auc_high"]
-        return _rounded(frame.assign(**dict.fromkeys(empty, np.nan), params=budget(config).total))
+        return rounded(frame.assign(**dict.fromkeys(empty, np.nan), params=budget(config).total))
     parts = []
     for layer in config.engram.layer_ids:
         credit = credit_frame(model, documents, layer=layer)
         scores = oracle_auc(credit, resamples=pick(tiny=50, workshop=500, full=500))
         del scores["helped"]  # the table has it bin by bin
         parts.append(credit_table(credit, hot).assign(**scores))
-    return _rounded(pd.concat(parts, ignore_index=True).assign(params=budget(config).total))
+    return rounded(pd.concat(parts, ignore_index=True).assign(params=budget(config).total))
 
 
 def _held_out(trained_run: TrainedRun) -> Documents:
@@ -105,10 +105,3 @@ def _held_out(trained_run: TrainedRun) -> Documents:
 def _counts(trained_run: TrainedRun) -> NgramCounts:
     """Trigrams of the documents it was trained on."""
     return NgramCounts.of(corpus_data(trained_run.config.data).train, 3)
-
-
-def _rounded(frame: pd.DataFrame, *, digits: int = 6) -> pd.DataFrame:
-    numbers = frame.select_dtypes("floating").columns
-    return frame.assign(
-        **{name: [significant(float(value), digits) for value in frame[name]] for name in numbers}
-    )

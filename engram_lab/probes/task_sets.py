@@ -8,7 +8,7 @@ import pandas as pd
 
 from engram_lab.model.budget import budget
 from engram_lab.probes.ablation import ablation_frame
-from engram_lab.probes.allocation import significant
+from engram_lab.probes.allocation import rounded, significant
 from engram_lab.probes.tasks import Task, item_frame
 from engram_lab.scales import pick
 from engram_lab.tokens.documents import Documents
@@ -139,7 +139,7 @@ def task_items(trained_run: TrainedRun) -> pd.DataFrame:
     tasks = tasks_of(trained_run)
     frame = item_frame(trained_run.model, tasks)
     counts = budget(trained_run.config.model)
-    return _rounded(frame, ["score", "loss_nats"]).assign(
+    return rounded(frame).assign(
         chance=frame["task"].map({task.name: significant(task.chance) for task in tasks}),
         train_tokens=trained_run.train_tokens,
         params=counts.total,
@@ -152,12 +152,6 @@ def trained_ablation(trained_run: TrainedRun) -> pd.DataFrame:
     """`ablation_frame` of a trained model on the tasks of its corpus; the measure of E7."""
     seed = trained_run.config.seed
     frame = ablation_frame(trained_run.model, tasks_of(trained_run), seed=seed)
-    numbers = frame.select_dtypes(float).columns
-    return _rounded(frame, numbers).assign(
+    return rounded(frame).assign(
         train_tokens=trained_run.train_tokens, params=budget(trained_run.config.model).total
     )
-
-
-def _rounded(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """Six significant digits in some columns, so that stored results stay small."""
-    return frame.assign(**{name: [significant(value) for value in frame[name]] for name in columns})

@@ -9,6 +9,12 @@ from engram_lab.experiments.catalog.engram_allocation import (
     ENGRAM_ALLOCATION_TEXT,
     QUICKSTART,
 )
+from engram_lab.experiments.catalog.engram_depth import (
+    ENGRAM_CKA,
+    ENGRAM_CKA_ALIGNMENT,
+    ENGRAM_CKA_GAIN,
+    ENGRAM_LENS,
+)
 from engram_lab.experiments.catalog.engram_gate_credit import ENGRAM_GATE_CREDIT
 from engram_lab.experiments.catalog.engram_gates import ENGRAM_GATES, ENGRAM_GATES_TOPICS
 from engram_lab.experiments.catalog.engram_head_to_head import (
@@ -25,11 +31,15 @@ __all__ = [
     "ENGRAM_ALLOCATION_D1",
     "ENGRAM_ALLOCATION_SHARES",
     "ENGRAM_ALLOCATION_TEXT",
+    "ENGRAM_CKA",
+    "ENGRAM_CKA_ALIGNMENT",
+    "ENGRAM_CKA_GAIN",
     "ENGRAM_GATES",
     "ENGRAM_GATES_TOPICS",
     "ENGRAM_GATE_CREDIT",
     "ENGRAM_HEAD_TO_HEAD",
     "ENGRAM_HEAD_TO_HEAD_TASKS",
     "ENGRAM_HEAD_TO_HEAD_TEXT",
+    "ENGRAM_LENS",
     "QUICKSTART",
 ]

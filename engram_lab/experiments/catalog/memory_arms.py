@@ -42,7 +42,14 @@ def generated(corpus: str, *, workshop_tokens: int, **rules: object) -> DataConf
     )
 
 
-def arm_run(data: DataConfig, arm: str, seed: int, *, ratio: float = RATIO) -> RunConfig:
+def arm_run(
+    data: DataConfig,
+    arm: str,
+    seed: int,
+    *,
+    ratio: float = RATIO,
+    base: EngramLMConfig | None = None,
+) -> RunConfig:
     """Config of one arm; all arms have the active parameters, data and steps of pure experts.
 
     Args:
@@ -54,6 +61,8 @@ def arm_run(data: DataConfig, arm: str, seed: int, *, ratio: float = RATIO) -> R
             batch; "wide_ffn" spends the memory on a wider shared expert (more active parameters).
         seed: of weights and order of batches.
         ratio: share of the sparse parameters that experts have.
+        base: model at ratio 1 with the template of the memory; None takes that of the allocation
+            experiment.
 
     Raises:
         ValueError: if the arm is not known.
@@ -61,7 +70,7 @@ def arm_run(data: DataConfig, arm: str, seed: int, *, ratio: float = RATIO) -> R
     if arm not in ARMS:
         raise ValueError(f"arm must be one of {', '.join(ARMS)}; got {arm!r}")
     sized_as = data.corpus if data.corpus in ("d8", "text") else "d1"
-    base = base_model(sized_as).replace(vocab_size=vocab_size(data))
+    base = (base or base_model(sized_as)).replace(vocab_size=vocab_size(data))
     return RunConfig(model=_arm(base, arm, ratio), data=data, train=training(sized_as), seed=seed)
 
 
