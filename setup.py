@@ -6,7 +6,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-DATA_FOLDERS = ("published", "tokenizers")
+DATA_FOLDERS = ("models", "published", "tokenizers")
 
 
 class BuildWithData(build_py):

@@ -103,7 +103,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
-    for name in ("engram_lab", "data/published", "data/tokenizers"):
+    for name in ("engram_lab", "data/models", "data/published", "data/tokenizers"):
         shutil.copytree(REPOSITORY / name, source / name, ignore=shutil.ignore_patterns("*.pyc"))
     child = "from setuptools.build_meta import build_wheel; print(build_wheel('dist'))"
     done = run([sys.executable, "-c", child], cwd=source)
@@ -111,11 +111,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next((source / "dist").glob("*.whl"))
 
 
-def test_the_wheel_carries_the_published_numbers_the_tokenizers_and_the_licence(
-    wheel: Path,
-) -> None:
+def test_the_wheel_carries_its_data_and_the_licence(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    for folder in ("published", "tokenizers"):
+    for folder in ("models", "published", "tokenizers"):
         for file in (REPOSITORY / "data" / folder).rglob("*"):
             if file.is_file():
                 inside = file.relative_to(REPOSITORY / "data").as_posix()
@@ -124,12 +122,15 @@ def test_the_wheel_carries_the_published_numbers_the_tokenizers_and_the_licence(
     assert not [name for name in names if name.startswith(("tests/", "data/", "benchmarks/"))]
 
 
-def test_an_installed_wheel_finds_its_published_numbers(wheel: Path, tmp_path: Path) -> None:
+def test_an_installed_wheel_finds_its_published_numbers_and_its_model(
+    wheel: Path, tmp_path: Path
+) -> None:
     zipfile.ZipFile(wheel).extractall(tmp_path)
     child = (
         "from engram_lab.paths import checkout, published_dir, tokenizers_dir\n"
+        "from engram_lab.probes.shipped import load_shipped\n"
         "from engram_lab.published import load_published\n"
-        "load_published('engram_allocation')\n"
+        "load_published('engram_allocation'), load_shipped('microscope')\n"
         "print(checkout(), published_dir(), tokenizers_dir(), sep='\\n')\n"
     )
     environment = {name: value for name, value in os.environ.items() if name != "ENGRAM_LAB_HOME"}
