@@ -118,19 +118,8 @@ def pair_frame(
             f"no two spellings of one canonical id occur {least} times each in "
             f"{documents.token_count} tokens; take more text or a smaller least="
         )
-    spellings = [
-        [compression.tokens[token_id] for token_id in followers.numbers[side]] for side in pairs.T
-    ]
-    frame = pd.DataFrame(
-        {
-            "tokenizer": tokenizer,
-            "kind": [merging_kind(*pair) for pair in zip(*spellings, strict=True)],
-            "first": list(map(visible, spellings[0])),
-            "second": list(map(visible, spellings[1])),
-            "first_count": followers.counts[pairs[:, 0]],
-            "second_count": followers.counts[pairs[:, 1]],
-        }
-    )
+    frame = _named(compression.tokens, followers, pairs)
+    frame.insert(0, "tokenizer", tokenizer)
     measured = _divergences(followers, pairs, np.random.default_rng(seed))
     frame["divergence_nats"], frame["by_chance_nats"] = measured.T
     frame["excess_nats"] = frame["divergence_nats"] - frame["by_chance_nats"]
@@ -148,6 +137,20 @@ def divergence(first: np.ndarray, second: np.ndarray) -> float:
     return sum(
         float((share[share > 0] * np.log(share[share > 0] / middle[share > 0])).sum()) / 2
         for share in shares
+    )
+
+
+def _named(texts: Sequence[str], followers: Followers, pairs: np.ndarray) -> pd.DataFrame:
+    """The step that merges each pair, its readable spellings and their occurrences."""
+    first, second = ([texts[token_id] for token_id in followers.numbers[side]] for side in pairs.T)
+    return pd.DataFrame(
+        {
+            "kind": list(map(merging_kind, first, second)),
+            "first": list(map(visible, first)),
+            "second": list(map(visible, second)),
+            "first_count": followers.counts[pairs[:, 0]],
+            "second_count": followers.counts[pairs[:, 1]],
+        }
     )
 
 

@@ -53,10 +53,7 @@ def purity_frame(
     for order, lengths in enumerate(rule.lengths, start=2):
         followers = read_followers(canonical, documents, order)
         frequent = np.flatnonzero(followers.counts >= least)
-        window = [canonical[followers.ends[frequent] - lag] for lag in range(order)]
-        numbers = np.bitwise_xor.reduce(
-            [ids * factor for ids, factor in zip(window, rule.multipliers, strict=False)]
-        )
+        numbers = _mixed(canonical, followers.ends[frequent], rule.multipliers[:order])
         for head, length in enumerate(lengths):
             chosen = frequent[_companions(numbers % length, pairs, generator)]
             if len(chosen):
@@ -76,6 +73,13 @@ def cosine(first: Int64[np.ndarray, "_"], second: Int64[np.ndarray, "_"]) -> flo
     a = np.bincount(places[: len(first)], minlength=len(values))
     b = np.bincount(places[len(first) :], minlength=len(values))
     return float(a @ b / np.sqrt(float(a @ a) * float(b @ b)))
+
+
+def _mixed(canonical: np.ndarray, ends: np.ndarray, multipliers: Sequence[int]) -> np.ndarray:
+    """The mixed number of the n-grams that end at some positions; heads divide it."""
+    return np.bitwise_xor.reduce(
+        [canonical[ends - lag] * factor for lag, factor in enumerate(multipliers)]
+    )
 
 
 def _companions(addresses: np.ndarray, most: int, generator: np.random.Generator) -> np.ndarray:

@@ -9,6 +9,7 @@ from engram_lab.experiments.catalog.engram_allocation import (
     ENGRAM_ALLOCATION_TEXT,
     QUICKSTART,
 )
+from engram_lab.experiments.catalog.engram_compression_loss import ENGRAM_COMPRESSION_LOSS
 from engram_lab.experiments.catalog.engram_depth import (
     ENGRAM_CKA,
     ENGRAM_CKA_ALIGNMENT,
@@ -34,6 +35,7 @@ __all__ = [
     "ENGRAM_CKA",
     "ENGRAM_CKA_ALIGNMENT",
     "ENGRAM_CKA_GAIN",
+    "ENGRAM_COMPRESSION_LOSS",
     "ENGRAM_GATES",
     "ENGRAM_GATES_TOPICS",
     "ENGRAM_GATE_CREDIT",
