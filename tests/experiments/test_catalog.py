@@ -5,10 +5,12 @@ import pytest
 from engram_lab.configs import fingerprint
 from engram_lab.experiments import Sweep, catalog, run
 from engram_lab.model.budget import budget
+from engram_lab.training.fit import load_or_fit
 
 SWEEPS = [getattr(catalog, name) for name in catalog.__all__]
 # the arms of the head-to-head differ in their totals, as test_memory_catalog says
-SAME_TOTAL = [sweep for sweep in SWEEPS if "head_to_head" not in sweep.name]
+TRAINED = [sweep for sweep in SWEEPS if sweep.execute is load_or_fit]
+SAME_TOTAL = [sweep for sweep in TRAINED if "head_to_head" not in sweep.name]
 
 
 @pytest.mark.parametrize("sweep", SAME_TOTAL, ids=lambda sweep: sweep.name)

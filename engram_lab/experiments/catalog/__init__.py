@@ -9,6 +9,13 @@ from engram_lab.experiments.catalog.engram_allocation import (
     ENGRAM_ALLOCATION_TEXT,
     QUICKSTART,
 )
+from engram_lab.experiments.catalog.engram_compression import (
+    ENGRAM_COMPRESSION,
+    ENGRAM_COMPRESSION_GROUPS,
+    ENGRAM_COMPRESSION_MINIMAL,
+    ENGRAM_COMPRESSION_PAIRS,
+    ENGRAM_COMPRESSION_TEXT,
+)
 from engram_lab.experiments.catalog.engram_compression_loss import ENGRAM_COMPRESSION_LOSS
 from engram_lab.experiments.catalog.engram_depth import (
     ENGRAM_CKA,
@@ -35,7 +42,12 @@ __all__ = [
     "ENGRAM_CKA",
     "ENGRAM_CKA_ALIGNMENT",
     "ENGRAM_CKA_GAIN",
+    "ENGRAM_COMPRESSION",
+    "ENGRAM_COMPRESSION_GROUPS",
     "ENGRAM_COMPRESSION_LOSS",
+    "ENGRAM_COMPRESSION_MINIMAL",
+    "ENGRAM_COMPRESSION_PAIRS",
+    "ENGRAM_COMPRESSION_TEXT",
     "ENGRAM_GATES",
     "ENGRAM_GATES_TOPICS",
     "ENGRAM_GATE_CREDIT",
