@@ -30,6 +30,8 @@ from engram_lab.experiments.catalog.engram_head_to_head import (
     ENGRAM_HEAD_TO_HEAD_TASKS,
     ENGRAM_HEAD_TO_HEAD_TEXT,
 )
+from engram_lab.experiments.catalog.engram_hot_tier import ENGRAM_HOT_TIER
+from engram_lab.experiments.catalog.engram_hot_tier_coverage import ENGRAM_HOT_TIER_COVERAGE
 
 __all__ = [
     "ENGRAM_ABLATION",
@@ -54,6 +56,8 @@ __all__ = [
     "ENGRAM_HEAD_TO_HEAD",
     "ENGRAM_HEAD_TO_HEAD_TASKS",
     "ENGRAM_HEAD_TO_HEAD_TEXT",
+    "ENGRAM_HOT_TIER",
+    "ENGRAM_HOT_TIER_COVERAGE",
     "ENGRAM_LENS",
     "QUICKSTART",
 ]
