@@ -4,6 +4,7 @@ import ast
 import builtins
 import inspect
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -246,11 +247,27 @@ def test_no_step_of_training_makes_a_float64_tensor_off_the_cpu(monkeypatch):
 # notebooks
 
 
+def steps(statements: list[ast.stmt]) -> Iterator[list[ast.AST]]:
+    """Nodes of every statement in the order they run; of a loop its head, then its body."""
+    for statement in statements:
+        if isinstance(statement, ast.FunctionDef) or not hasattr(statement, "body"):
+            yield list(ast.walk(statement))
+            continue
+        parts = list(ast.iter_child_nodes(statement))
+        head = [part for part in parts if not isinstance(part, ast.stmt | ast.ExceptHandler)]
+        yield [node for part in head for node in ast.walk(part)]
+        for part in parts:
+            if isinstance(part, ast.ExceptHandler):
+                yield [part]
+                yield from steps(part.body)
+            elif isinstance(part, ast.stmt):
+                yield from steps([part])
+
+
 def names_of(source: str) -> tuple[set[str], set[str]]:
     """Names a cell reads before it gives them a value, and names it gives one."""
     needed, given = set(), set()
-    for statement in ast.parse(source).body:
-        nodes = list(ast.walk(statement))
+    for nodes in steps(ast.parse(source).body):
         inner = {  # comprehensions and arguments have names of their own
             name.id
             for node in nodes
@@ -267,7 +284,8 @@ def names_of(source: str) -> tuple[set[str], set[str]]:
         }
         needed |= (read | grown) - given
         given |= {node.id for node in names if not isinstance(node.ctx, ast.Load)}
-        given |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+        named = ast.FunctionDef | ast.ExceptHandler
+        given |= {node.name for node in nodes if isinstance(node, named) and node.name}
         given |= {
             alias.asname or alias.name.split(".")[0]
             for node in nodes
