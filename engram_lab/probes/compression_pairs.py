@@ -20,19 +20,19 @@ from engram_lab.tokens.documents import Documents
 Pair = tuple[str, str]
 MINIMAL_PAIRS: dict[str, tuple[Pair, ...]] = {
     "case": (
-        *(("US", "us"), ("May", "may"), ("Polish", "polish"), ("AIDS", "aids"), ("Bush", "bush")),
-        *(("True", "true"), ("List", "list"), ("N", "n"), ("Σ", "σ")),
+        *((" US", " us"), (" May", " may"), (" Polish", " polish"), (" AIDS", " aids")),
+        *((" Bush", " bush"), (" True", " true"), (" List", " list"), (" N", " n"), (" Σ", " σ")),
     ),
     "accent": (
-        *(("résumé", "resume"), ("pâté", "pate"), ("Ångström", "Angstrom"), ("naïve", "naive")),
-        *(("schön", "schon"), ("año", "ano")),
+        *((" résumé", " resume"), (" pâté", " pate"), (" Ångström", " Angstrom")),
+        *((" naïve", " naive"), (" schön", " schon"), (" año", " ano")),
     ),
     "form": (*(("x²", "x2"), ("１２", "12"), ("Ａ", "A"), ("ﬁ", "fi"), ("½", "1/2"), ("ß", "ss")),),
     "space": ((" the", "the"), ("\n", " "), ("\n\n", "\n"), ("    return", " return")),
 }
 """Pairs that a reader tells apart, or that only look different, by the step that would merge them.
 
-`½` and `ß` are kept apart by every step: a fraction slash is no slash, and lower case keeps ß.
+Words stand behind a space, as they do in a sentence. `½` and `ß` are kept apart by every step: a fraction slash is no slash, and lower case keeps ß.
 """
 
 
