@@ -32,7 +32,8 @@ MINIMAL_PAIRS: dict[str, tuple[Pair, ...]] = {
 }
 """Pairs that a reader tells apart, or that only look different, by the step that would merge them.
 
-Words stand behind a space, as they do in a sentence. `½` and `ß` are kept apart by every step: a fraction slash is no slash, and lower case keeps ß.
+Words stand behind a space, as they do in a sentence. `½` and `ß` are kept apart by every step: a
+fraction slash is no slash, and lower case keeps ß.
 """
 
 
