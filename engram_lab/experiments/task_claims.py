@@ -15,6 +15,12 @@ RIVALS = {
     "neighbour": "a neighbour's addresses",
     "wide_ffn": "a wider shared expert",
 }
+ABILITIES = {
+    "closed_book": "recall",
+    "passage": "reading",
+    "static": "fixed phrases",
+    "computed": "chains",
+}
 PUBLISHED_READING = 0.81
 """Least share that reading retains in the paper."""
 
@@ -83,7 +89,7 @@ def ablation_claims(
 
     Args:
         frame: rows of `probes.ablation.ablation_frame` of one kind of model, several seeds.
-        recall: task that asks for facts of the book.
+        recall: task that asks for what is fixed, such as facts of the book.
         reading: task that can be answered from the text.
 
     Raises:
@@ -102,14 +108,15 @@ def ablation_claims(
         return rows.set_index("seed")[column]
 
     above, raw = "retained_corrected", "retained"
+    fixed, read = ABILITIES.get(recall, recall), ABILITIES.get(reading, reading)
     differences: Mapping[str, pd.Series] = {
-        "without memory recall keeps less than reading (above chance)": share(
+        f"without memory less is kept of {fixed} than of {read} (above chance)": share(
             recall, "rows_zero", above
         )
         - share(reading, "rows_zero", above),
-        f"without memory reading keeps {PUBLISHED_READING:.0%} or more": PUBLISHED_READING
+        f"without memory {PUBLISHED_READING:.0%} or more is kept of {read}": PUBLISHED_READING
         - share(reading, "rows_zero", raw),
-        "rows of other n-grams hurt recall more than no rows": share(recall, "rows_permuted", raw)
+        f"rows of other n-grams hurt {fixed} more than no rows": share(recall, "rows_permuted", raw)
         - share(recall, "rows_zero", raw),
     }
     count = int(frame.loc[frame["task"] == recall, "items"].max())

@@ -1,6 +1,10 @@
 """Every experiment of the catalogue, one constant each."""
 
-from engram_lab.experiments.catalog.engram_ablation import ENGRAM_ABLATION, ENGRAM_ABLATION_TEXT
+from engram_lab.experiments.catalog.engram_ablation import (
+    ENGRAM_ABLATION,
+    ENGRAM_ABLATION_CHAINS,
+    ENGRAM_ABLATION_TEXT,
+)
 from engram_lab.experiments.catalog.engram_allocation import (
     ENGRAM_ALLOCATION,
     ENGRAM_ALLOCATION_CONTROLS,
@@ -32,9 +36,16 @@ from engram_lab.experiments.catalog.engram_head_to_head import (
 )
 from engram_lab.experiments.catalog.engram_hot_tier import ENGRAM_HOT_TIER
 from engram_lab.experiments.catalog.engram_hot_tier_coverage import ENGRAM_HOT_TIER_COVERAGE
+from engram_lab.experiments.catalog.engram_long_context import (
+    ENGRAM_LONG_CONTEXT,
+    ENGRAM_LONG_CONTEXT_ATTENTION,
+    ENGRAM_LONG_CONTEXT_LOSS,
+    ENGRAM_LONG_CONTEXT_TEXT,
+)
 
 __all__ = [
     "ENGRAM_ABLATION",
+    "ENGRAM_ABLATION_CHAINS",
     "ENGRAM_ABLATION_TEXT",
     "ENGRAM_ALLOCATION",
     "ENGRAM_ALLOCATION_CONTROLS",
@@ -59,5 +70,9 @@ __all__ = [
     "ENGRAM_HOT_TIER",
     "ENGRAM_HOT_TIER_COVERAGE",
     "ENGRAM_LENS",
+    "ENGRAM_LONG_CONTEXT",
+    "ENGRAM_LONG_CONTEXT_ATTENTION",
+    "ENGRAM_LONG_CONTEXT_LOSS",
+    "ENGRAM_LONG_CONTEXT_TEXT",
     "QUICKSTART",
 ]

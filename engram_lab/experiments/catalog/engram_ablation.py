@@ -1,8 +1,9 @@
 """E7, functional ablation: which abilities live in the table?
 
 `ENGRAM_ABLATION` takes the memory away from hybrids that were trained on the fact book (D3; the
-same runs as in the head-to-head), and from the control whose rows never fitted its text. `_TEXT`
-does it on real text, by part of the bundle, with runs of the allocation experiment.
+same runs as in the head-to-head), and from the control whose rows never fitted its text. `_CHAINS`
+does it on phrases and chains (D8), `_TEXT` on real text, by part of the bundle, both with runs of
+the allocation experiment.
 
 Source: Engram paper, section 6.3 and figure 6.
 """
@@ -23,12 +24,19 @@ def _facts(model: str, seed: int) -> RunConfig:
     return arm_run(facts(), model, seed)
 
 
+def _chains(model: str, seed: int) -> RunConfig:
+    return allocation_run("d8", RATIO, seed, arm=model)
+
+
 def _text(seed: int) -> RunConfig:
     return allocation_run("text", RATIO, seed)
 
 
 ENGRAM_ABLATION = Sweep(
     name="engram_ablation", grid=_grid, configure=_facts, measure=trained_ablation
+)
+ENGRAM_ABLATION_CHAINS = Sweep(
+    name="engram_ablation_chains", grid=_grid, configure=_chains, measure=trained_ablation
 )
 ENGRAM_ABLATION_TEXT = Sweep(
     name="engram_ablation_text",

@@ -1,6 +1,6 @@
 """E5, E6 and E11, depth: are predictions ready earlier with memory, as if layers were deeper?
 
-Narrow models of eight blocks on the fact book (D3): pure experts, the hybrid of the same total and
+Narrow models of eight blocks on a fact book (D3) that they can learn by heart: pure experts, the hybrid of the same total and
 active parameters, the control whose rows never fitted its text, and experts with one more block
 (more parameters), which gives "deeper" a unit. `ENGRAM_LENS` is their logit lens, `ENGRAM_CKA` and
 its `_ALIGNMENT` and `_GAIN` compare layers with those of pure experts at the last tokens of names,
@@ -73,7 +73,8 @@ def depth_run(model: str, seed: int) -> RunConfig:
     base = depth_model()
     if model == "deeper":
         base, model = base.replace(num_hidden_layers=base.num_hidden_layers + 1), "experts"
-    return arm_run(facts(), model, seed, base=base)
+    data = facts(pick(tiny=20, workshop=500, full=10_000))
+    return arm_run(data, model, seed, base=base)
 
 
 def load_pair(config: PairConfig, *, fresh: bool = False) -> ModelPair:

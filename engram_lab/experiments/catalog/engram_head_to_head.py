@@ -22,9 +22,13 @@ from engram_lab.scales import pick
 from engram_lab.training.config import DataConfig, RunConfig
 
 
-def facts() -> DataConfig:
-    """The fact book at the scale in force."""
-    entities = pick(tiny=20, workshop=500, full=20_000)
+def facts(entities: int | None = None) -> DataConfig:
+    """The fact book at the scale in force.
+
+    Args:
+        entities: how many the book has; None takes so many that no model learns all their facts.
+    """
+    entities = entities or pick(tiny=20, workshop=1_000, full=20_000)
     return generated("d3", workshop_tokens=1_500_000, entities=entities)
 
 
