@@ -1,10 +1,10 @@
 """E5, E6 and E11, depth: are predictions ready earlier with memory, as if layers were deeper?
 
-Narrow models of eight blocks on a fact book (D3) that they can learn by heart: pure experts, the hybrid of the same total and
-active parameters, the control whose rows never fitted its text, and experts with one more block
-(more parameters), which gives "deeper" a unit. `ENGRAM_LENS` is their logit lens, `ENGRAM_CKA` and
-its `_ALIGNMENT` and `_GAIN` compare layers with those of pure experts at the last tokens of names,
-also of another seed of pure experts, as the null.
+Narrow models of eight blocks on a fact book (D3) that they can learn by heart: pure experts, the
+hybrid of the same total and active parameters, the control whose rows never fitted its text, and
+experts with one more block (more parameters), which gives "deeper" a unit. `ENGRAM_LENS` is their
+logit lens, `ENGRAM_CKA` and its `_ALIGNMENT` and `_GAIN` compare layers with those of pure experts
+at the last tokens of names, also of another seed of pure experts, as the null.
 
 Source: Engram paper, section 6.1 and figure 4; section 6.2 and table 3.
 """
