@@ -42,7 +42,7 @@ def test_every_sweep_runs_to_a_frame_of_named_tokenizers(sweep, monkeypatch):
 def test_a_tokenizer_that_is_absent_is_named_with_the_way_to_it(monkeypatch):
     monkeypatch.setattr(engram_compression, "pick", lambda **scales: scales["workshop"])
     with pytest.raises(SweepError, match=r"fetch_tokenizers\.py gpt2"):
-        run(catalog.ENGRAM_COMPRESSION, only={"tokenizer": "gpt2"})
+        run(catalog.ENGRAM_COMPRESSION, only={"tokenizer": "gpt2"}, fresh=True)
 
 
 @pytest.mark.parametrize("sweep", SWEEPS, ids=lambda sweep: sweep.name)
