@@ -1,7 +1,6 @@
 """Tasks of every corpus: facts (D3), needles (D4), token classes (D1, D5, D8, text)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,7 @@ from engram_lab.tokens.synthetic import (
     factbook_questions,
     needle_questions,
 )
-from engram_lab.training.data import corpus_data, language
+from engram_lab.training.data import language, needle_filler
 from engram_lab.training.fit import TrainedRun
 
 CLASSES = ("static", "computed")
@@ -121,9 +120,8 @@ def tasks_of(trained_run: TrainedRun, *, items: int | None = None, seed: int = 0
     if data.corpus == "d3":
         return fact_tasks(language(data), items=items, seed=seed)
     if data.corpus == "d4":
-        text = None
-        if data.filler == "text":
-            text = corpus_data(replace(data, corpus="text")).validation
+        filler = needle_filler(data)
+        text = None if filler is None else filler.validation
         return needle_tasks(language(data), items=items, seed=seed, filler=text)
     classes = trained_run.validation.class_names if data.corpus == "text" else CLASSES
     return class_tasks(trained_run.validation, classes=classes)

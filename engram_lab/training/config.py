@@ -31,7 +31,10 @@ class DataConfig:
         topic_zipf: exponent of the topics' frequencies in "d8"; 0 makes them equally frequent.
         pairs: phrases of "d8": fewer are learned from fewer tokens and fit in fewer rows.
         entities: entities of "d3".
-        filler: what needles of "d4" lie in: "words" are generated, "text" is the bundle.
+        filler: what needles of "d4" lie in: "words" are generated one by one, "phrases" are the
+            fixed phrases of "d1", "text" is the bundle.
+        needle_keys: tokens that keys of "d4" are made of; fewer are learned from fewer tokens.
+        needle_values: values of "d4"; fewer are learned from fewer tokens.
         document_length: tokens of every generated document.
         train_tokens: tokens to train on; a run longer than that begins again in another order.
         eval_tokens: tokens of the validation documents, which share no document with training.
@@ -46,7 +49,9 @@ class DataConfig:
     topic_zipf: float = 0.0
     pairs: int = 20_000
     entities: int = 200
-    filler: Literal["words", "text"] = "words"
+    filler: Literal["words", "phrases", "text"] = "words"
+    needle_keys: int = 32
+    needle_values: int = 64
     document_length: int = 128
     train_tokens: int = 1_000_000
     eval_tokens: int = 50_000
@@ -56,10 +61,10 @@ class DataConfig:
     def __post_init__(self) -> None:
         """Check every rule."""
         _one_of(self, "corpus", get_args(Corpus))
-        _one_of(self, "filler", ("words", "text"))
+        _one_of(self, "filler", ("words", "phrases", "text"))
         _within(self, "static_share", 0.0, 1.0)
         _at_least(self, 1, "topics", "pairs", "entities", "document_length")
-        _at_least(self, 1, "train_tokens", "eval_tokens")
+        _at_least(self, 1, "needle_keys", "needle_values", "train_tokens", "eval_tokens")
         _at_least(self, 0, "seed", "topic_zipf")
 
 

@@ -1,5 +1,6 @@
 """From a `DataConfig` to documents to train on, documents to measure on, and a token map."""
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -89,8 +90,8 @@ def corpus_data(data: DataConfig) -> RunData:
     if data.corpus == "text":
         return _text(data)
     rules = language(data)
-    if data.corpus == "d4" and data.filler == "text":
-        return _needles_in_text(data, rules)
+    if data.corpus == "d4" and data.filler != "words":
+        return _needles_in_filler(data, rules)
     generate = _GENERATED[data.corpus]
     # one language, two samples of it; other data seeds share no sample with these
     train = generate(rules, data.train_tokens, 2 * data.seed)
@@ -114,9 +115,10 @@ def language(data: DataConfig) -> SyntheticConfig:
     if data.corpus == "d3":
         return FactbookConfig(entities=data.entities, **shared)
     if data.corpus == "d4":
-        ids = load_tokenizer(data.tokenizer).vocab_size if data.filler == "text" else None
         shared["plain_share"] = shared.pop("static_share")
-        return NeedlesConfig(**shared, **({"words": ids - len(RESERVED)} if ids else {}))
+        if data.filler != "words":
+            shared["words"] = vocab_size(_filler(data)) - len(RESERVED)
+        return NeedlesConfig(keys=data.needle_keys, values=data.needle_values, **shared)
     if data.corpus == "d5":
         return PolysemyConfig(topics=data.topics, **shared)
     if data.corpus == "d8":
@@ -126,9 +128,20 @@ def language(data: DataConfig) -> SyntheticConfig:
     raise ValueError(f"only generated corpora have rules of their own; got {data.corpus!r}")
 
 
-def _needles_in_text(data: DataConfig, rules: NeedlesConfig) -> RunData:
-    """D4 in running text: ids of the tokenizer, and behind them those of the needles."""
-    text = _text(data)
+def needle_filler(data: DataConfig) -> RunData | None:
+    """What the needles of "d4" lie in, where that is another corpus: to train and to measure on."""
+    return None if data.filler == "words" else corpus_data(_filler(data))
+
+
+def _filler(data: DataConfig) -> DataConfig:
+    """The corpus of the filler: the text bundle, or the phrases of D1 and nothing else."""
+    corpus = "text" if data.filler == "text" else "d1"
+    return replace(data, corpus=corpus, filler="words", static_share=1.0)
+
+
+def _needles_in_filler(data: DataConfig, rules: NeedlesConfig) -> RunData:
+    """D4 in another corpus: its ids, and behind them those of the needles."""
+    text = needle_filler(data)
     train = needles(rules, data.train_tokens, 2 * data.seed, filler=text.train)
     validation = needles(rules, data.eval_tokens, 2 * data.seed + 1, filler=text.validation)
     folded = text.compression.table

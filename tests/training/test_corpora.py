@@ -8,8 +8,9 @@ import pytest
 from engram_lab import paths
 from engram_lab.configs import fingerprint
 from engram_lab.tokens.synthetic import entropy_floor
+from engram_lab.tokens.tokenizer import RESERVED
 from engram_lab.training.config import DataConfig
-from engram_lab.training.data import corpus_data, language, vocab_size
+from engram_lab.training.data import corpus_data, language, needle_filler, vocab_size
 
 SMALL = DataConfig(train_tokens=3_000, eval_tokens=600, topics=2)
 needs_bundle = pytest.mark.skipif(
@@ -35,6 +36,8 @@ def test_entities_and_topics_reach_the_rules():
     assert language(dataclasses.replace(SMALL, corpus="d3", entities=17)).entities == 17
     assert language(dataclasses.replace(SMALL, corpus="d5", topics=3)).topics == 3
     assert language(dataclasses.replace(SMALL, corpus="d8", pairs=99)).pairs == 99
+    needles = language(dataclasses.replace(SMALL, corpus="d4", needle_keys=9, needle_values=5))
+    assert (needles.keys, needles.values) == (9, 5)
 
 
 def test_fields_of_other_corpora_leave_stored_names_alone():
@@ -59,3 +62,17 @@ def test_needles_lie_in_running_text_under_the_token_map_of_the_text():
     assert len(table) == rules.vocab_size and table.max() < rules.vocab_size - 1
     needles = np.arange(rules.token_ranges["!"].start, rules.vocab_size)
     assert len(set(table[needles]) - set(table[: needles[0]])) == len(needles)
+
+
+def test_needles_lie_in_phrases_of_d1_and_nothing_else_of_it():
+    data = dataclasses.replace(SMALL, corpus="d4", filler="phrases", static_share=0.0)
+    found, rules = corpus_data(data), language(data)
+    assert found.train.vocab_size == vocab_size(data) == rules.vocab_size
+    phrases = language(dataclasses.replace(data, corpus="d1", filler="words", static_share=1.0))
+    words = phrases.token_ranges["w"]
+    filler = found.train.ids[found.train.ids < rules.token_ranges["!"].start]
+    assert set(filler[filler >= len(RESERVED)]) <= set(words)
+    longer = dataclasses.replace(data, document_length=2 * data.document_length)
+    assert language(longer).token_ranges == rules.token_ranges
+    assert needle_filler(data).validation.vocab_size == words.stop
+    assert needle_filler(dataclasses.replace(data, filler="words")) is None
