@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pandas as pd
 
 SHAPES = {
@@ -52,6 +53,40 @@ def gate_rows(tokens=SENTENCE, *, layers=(1,), branches=1) -> pd.DataFrame:
         for position, token in enumerate(tokens)
     ]
     return pd.DataFrame(rows)
+
+
+LENS_VALUES = (4.0, 1.0, 0.5, 0.0)
+
+
+def lens_rows(tokens=SENTENCE, *, values=LENS_VALUES, **columns) -> pd.DataFrame:
+    """Divergence halves from layer to layer; the right token is on top from layer 2."""
+    following = [*tokens[1:], "end"]
+    rows = [
+        {
+            "layer": layer,
+            "position": position,
+            "token": token,
+            "kl_nats": value * (1 + position),
+            "reverse_kl_nats": 2 * value,
+            "entropy_nats": 1.0 + layer,
+            "top_token": following[position] if layer >= 2 else "other",
+            "target_rank": np.nan if position == len(tokens) - 1 else 10.0 ** (3 - layer),
+        }
+        for layer, value in enumerate(values)
+        for position, token in enumerate(tokens)
+    ]
+    return pd.DataFrame(rows).assign(**columns)
+
+
+def lens_arms() -> pd.DataFrame:
+    parts = [
+        lens_rows(
+            values=[scale * (1 + 0.1 * seed) * value for value in LENS_VALUES], arm=arm, seed=seed
+        )
+        for arm, scale in (("engram", 1.0), ("experts", 2.0))
+        for seed in (0, 1)
+    ]
+    return pd.concat(parts, ignore_index=True)
 
 
 def traces(figure, name) -> list:

@@ -10,9 +10,10 @@ import pytest
 
 from engram_lab.figures.allocation import allocation_curve
 from engram_lab.figures.gates import gate_strip
+from engram_lab.figures.lens import lens_curve
 from engram_lab.figures.style import plain
 from engram_lab.published import load_published
-from tests.figures.frames import allocation_frame, gate_rows
+from tests.figures.frames import allocation_frame, gate_rows, lens_arms
 
 FOLDER = Path(__file__).parents[1] / "golden"
 FIGURES = {
@@ -20,6 +21,7 @@ FIGURES = {
         allocation_frame(), published=load_published("engram_allocation"), verdict="So it is."
     ),
     "gates": lambda: gate_strip(gate_rows(layers=(1, 6), branches=2)),
+    "lens": lambda: lens_curve(lens_arms(), memory_layers=(1,), verdict="So it is."),
 }
 
 

@@ -6,45 +6,14 @@ import pytest
 
 from engram_lab.figures.lens import lens_curve
 from engram_lab.figures.lens_map import lens_map
-from tests.figures.frames import SENTENCE, footer, traces
-
-VALUES = (4.0, 1.0, 0.5, 0.0)
-
-
-def lens_rows(tokens=SENTENCE, *, values=VALUES, **columns) -> pd.DataFrame:
-    """Divergence halves from layer to layer; the right token is on top from layer 2."""
-    following = [*tokens[1:], "end"]
-    rows = [
-        {
-            "layer": layer,
-            "position": position,
-            "token": token,
-            "kl_nats": value * (1 + position),
-            "reverse_kl_nats": 2 * value,
-            "entropy_nats": 1.0 + layer,
-            "top_token": following[position] if layer >= 2 else "other",
-            "target_rank": np.nan if position == len(tokens) - 1 else 10.0 ** (3 - layer),
-        }
-        for layer, value in enumerate(values)
-        for position, token in enumerate(tokens)
-    ]
-    return pd.DataFrame(rows).assign(**columns)
-
-
-def arms() -> pd.DataFrame:
-    parts = [
-        lens_rows(values=[scale * (1 + 0.1 * seed) * value for value in VALUES], arm=arm, seed=seed)
-        for arm, scale in (("engram", 1.0), ("experts", 2.0))
-        for seed in (0, 1)
-    ]
-    return pd.concat(parts, ignore_index=True)
+from tests.figures.frames import LENS_VALUES, SENTENCE, footer, lens_arms, lens_rows, traces
 
 
 def test_there_is_a_line_per_arm_through_the_means_of_its_seeds():
-    figure = lens_curve(arms())
+    figure = lens_curve(lens_arms())
     (line,) = traces(figure, "engram")
     assert list(line.x) == [0, 1, 2]
-    assert list(line.y) == pytest.approx([2.5 * 1.05 * value for value in VALUES[:3]])
+    assert list(line.y) == pytest.approx([2.5 * 1.05 * value for value in LENS_VALUES[:3]])
     assert traces(figure, "experts")[0].line.color != line.line.color
     assert figure.layout.yaxis.type == "log"
     assert figure.layout.yaxis.title.text == "KL(final || layer), nats"
@@ -52,12 +21,12 @@ def test_there_is_a_line_per_arm_through_the_means_of_its_seeds():
 
 
 def test_seeds_are_shown_as_points_and_their_range_as_a_band():
-    figure = lens_curve(arms())
+    figure = lens_curve(lens_arms())
     (points,) = traces(figure, "engram, seeds")
     assert len(points.y) == 6 and set(points.customdata) == {0, 1}
     (band,) = traces(figure, "engram, range over seeds")
-    assert list(band.y[:3]) == pytest.approx([2.5 * 1.1 * value for value in VALUES[:3]])
-    assert list(band.y[3:]) == pytest.approx([2.5 * value for value in VALUES[2::-1]])
+    assert list(band.y[:3]) == pytest.approx([2.5 * 1.1 * value for value in LENS_VALUES[:3]])
+    assert list(band.y[3:]) == pytest.approx([2.5 * value for value in LENS_VALUES[2::-1]])
     assert "2 seeds" in footer(figure) and "band: their range" in footer(figure)
 
 
@@ -77,14 +46,14 @@ def test_the_last_layer_has_a_place_on_the_axis_but_no_divergence():
 
 
 def test_every_token_class_gets_a_panel_behind_all_tokens():
-    frame = arms()
+    frame = lens_arms()
     frame["token_class"] = np.where(frame["position"] < 2, "static", "computed")
     figure = lens_curve(frame)
     titles = [note.text for note in figure.layout.annotations if note.name != "footer"]
     assert titles == ["<b>all tokens</b>", "<b>static</b>", "<b>computed</b>"]
     whole, static, _ = traces(figure, "engram")
-    assert list(static.y) == pytest.approx([1.5 * 1.05 * value for value in VALUES[:3]])
-    assert list(whole.y) == pytest.approx([2.5 * 1.05 * value for value in VALUES[:3]])
+    assert list(static.y) == pytest.approx([1.5 * 1.05 * value for value in LENS_VALUES[:3]])
+    assert list(whole.y) == pytest.approx([2.5 * 1.05 * value for value in LENS_VALUES[:3]])
     assert [trace.showlegend for trace in traces(figure, "engram")] == [True, False, False]
 
 
@@ -105,7 +74,7 @@ def test_a_second_column_can_be_told_by_dashes():
 
 
 def test_memory_layers_are_shaded_and_the_verdict_stands_above():
-    figure = lens_curve(arms(), memory_layers=(1,), verdict="So it is.")
+    figure = lens_curve(lens_arms(), memory_layers=(1,), verdict="So it is.")
     (shape,) = figure.layout.shapes
     assert (shape.x0, shape.x1) == (1, 2)
     assert "So it is." in figure.layout.title.text
