@@ -10,6 +10,7 @@ from engram_lab.probes.entity_mentions import entity_mentions, stranger_names
 from engram_lab.probes.entity_patch import Patch, patch_accuracy, patch_frame
 from engram_lab.scales import pick
 from engram_lab.tokens.factbook import FactbookConfig, fact_book
+from engram_lab.tokens.synthetic import token_strings
 from engram_lab.training.data import language
 from engram_lab.training.fit import TrainedRun
 
@@ -20,8 +21,9 @@ def trained_entities(trained_run: TrainedRun) -> pd.DataFrame:
     Returns:
         Columns names ("book", "nobody": see `entity_mentions`), those of `entity_frame`, and
         memory_layers (blocks that read a memory, as text), train_tokens and params. Rows of the
-        probe "patch" are those of `patch_accuracy`, with names "book". Numbers have six significant
-        digits.
+        probe "patch" are those of `patch_accuracy`, with names "book" and an example: asked (name,
+        relation and value of one patch) and said (what the prompt said). Numbers have six
+        significant digits.
 
     Raises:
         ValueError: if the model was trained on another corpus.
@@ -38,7 +40,7 @@ def trained_entities(trained_run: TrainedRun) -> pd.DataFrame:
         for names in ("book", "nobody")
     ]
     patches = fact_patches(config, items=pick(tiny=8, workshop=300, full=1_000))
-    parts.append(patch_accuracy(patch_frame(model, patches)).assign(names="book"))
+    parts.append(_patched(trained_run, config, patches))
     engram = trained_run.config.model.engram
     frame = pd.concat(parts, ignore_index=True)
     frame.insert(0, "names", frame.pop("names"))
@@ -47,6 +49,17 @@ def trained_entities(trained_run: TrainedRun) -> pd.DataFrame:
         train_tokens=trained_run.train_tokens,
         params=budget(trained_run.config.model).total,
     )
+
+
+def _patched(trained_run: TrainedRun, config: FactbookConfig, patches: list[Patch]) -> pd.DataFrame:
+    """Accuracy of patches by layer, and what the prompt of the first one said."""
+    frame, names = patch_frame(trained_run.model, patches), token_strings(config)
+    example, first = patches[0], frame[frame["patch"] == 0].set_index("layer")["generated"]
+    said = first.map(lambda text: names[int(text.removeprefix("#"))])
+    name = example.source[-fact_book(config).lengths[example.entity] :]
+    asked = " ".join(names[i] for i in (*name, example.prompt[-1], *example.answers[0]))
+    rows = patch_accuracy(frame)
+    return rows.assign(names="book", asked=asked, said=rows["layer"].map(said))
 
 
 def fact_patches(config: FactbookConfig, *, items: int = 300, seed: int = 0) -> list[Patch]:

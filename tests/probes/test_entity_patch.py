@@ -126,6 +126,8 @@ def test_a_trained_model_gives_rows_for_book_nobody_and_patches():
     assert set(frame["names"]) == {"book", "nobody"}
     assert {"stream", "patch"} <= set(frame["probe"])
     assert (frame["train_tokens"] == 128).all() and frame["params"].gt(0).all()
+    patched = frame[frame["probe"] == "patch"]
+    assert patched["said"].str.match(r"[nrv\d?\[<|]").all() and patched["asked"].nunique() == 1
     if config.engram is not None:
         assert {"with_row", "without_rows"} <= set(frame["probe"])
     other = RunConfig(model=tiny(vocab_size(DataConfig(corpus="d5"))), data=DataConfig(corpus="d5"))
