@@ -25,6 +25,7 @@ from engram_lab.experiments.catalog.engram_depth import (
     ENGRAM_CKA,
     ENGRAM_CKA_ALIGNMENT,
     ENGRAM_CKA_GAIN,
+    ENGRAM_ENTITY,
     ENGRAM_LENS,
 )
 from engram_lab.experiments.catalog.engram_gate_credit import ENGRAM_GATE_CREDIT
@@ -55,6 +56,7 @@ __all__ = [
     "ENGRAM_COMPRESSION_MINIMAL",
     "ENGRAM_COMPRESSION_PAIRS",
     "ENGRAM_COMPRESSION_TEXT",
+    "ENGRAM_ENTITY",
     "ENGRAM_GATES",
     "ENGRAM_GATES_TOPICS",
     "ENGRAM_GATE_CREDIT",

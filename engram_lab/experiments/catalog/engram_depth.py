@@ -4,7 +4,8 @@ Narrow models of eight blocks on a fact book (D3) that they can learn by heart: 
 hybrid of the same total and active parameters, the control whose rows never fitted its text, and
 experts with one more block (more parameters), which gives "deeper" a unit. `ENGRAM_LENS` is their
 logit lens, `ENGRAM_CKA` and its `_ALIGNMENT` and `_GAIN` compare layers with those of pure experts
-at the last tokens of names, also of another seed of pure experts, as the null.
+at the last tokens of names, also of another seed of pure experts, as the null. `ENGRAM_ENTITY` asks
+from which layer on the state at those tokens tells whose name it is.
 
 Source: Engram paper, section 6.1 and figure 4; section 6.2 and table 3.
 """
@@ -17,6 +18,7 @@ from engram_lab.experiments.catalog.memory_arms import arm_run, seeds
 from engram_lab.experiments.sweep import Point, Sweep, product
 from engram_lab.memory.config import EngramConfig
 from engram_lab.model.config import EngramLMConfig, MoEConfig
+from engram_lab.probes.entity_sets import trained_entities
 from engram_lab.probes.trained_depth import (
     ModelPair,
     pair_alignment,
@@ -118,4 +120,7 @@ ENGRAM_CKA_ALIGNMENT = Sweep(
 )
 ENGRAM_CKA_GAIN = Sweep(
     name="engram_cka_gain", grid=_pairs, configure=_pair, measure=pair_gain, execute=load_pair
+)
+ENGRAM_ENTITY = Sweep(
+    name="engram_entity", grid=_models, configure=depth_run, measure=trained_entities
 )
