@@ -45,7 +45,7 @@ def load_shipped(name: str = "microscope") -> Shipped:
     """A model of `data/models`, ready to look into.
 
     Args:
-        name: its folder. "microscope" has a million parameters and was trained on 1.5 million
+        name: its folder. "microscope" has 1.3 million parameters and was trained on 1.5 million
             tokens of the text bundle by `scripts/train_microscope.py`.
 
     Raises:

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import time
+from functools import partial
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from engram_lab.model.presets import tiny
 from engram_lab.probes.row_keys import row_index_of_run
 from engram_lab.probes.rows import row_frame
 from engram_lab.probes.shipped import load_shipped, round_to_half, save_shipped
+from engram_lab.tokens.corpus import load_text_corpus
 from engram_lab.training.config import DataConfig, RunConfig, TrainConfig
 from engram_lab.training.data import vocab_size
 from engram_lab.training.fit import fit
@@ -32,7 +34,10 @@ def short_run():
     data = DataConfig(corpus="text", train_tokens=2_000, eval_tokens=500)
     model = tiny(vocab_size(data)).replace(tie_word_embeddings=True)
     train = TrainConfig(batch_size=2, seq_len=32, steps=40)
-    return fit(RunConfig(model=model, data=data, train=train), progress=False)
+    few = partial(load_text_corpus, parts=["bible"], max_tokens=60_000)
+    with pytest.MonkeyPatch.context() as patch:  # the whole bundle takes half a minute to tokenise
+        patch.setattr("engram_lab.training.data.load_text_corpus", few)
+        return fit(RunConfig(model=model, data=data, train=train), progress=False)
 
 
 def test_all_its_files_are_small():
