@@ -124,6 +124,3 @@ ENGRAM_CKA_GAIN = Sweep(
 ENGRAM_ENTITY = Sweep(
     name="engram_entity", grid=_models, configure=depth_run, measure=trained_entities
 )
-ENGRAM_ENTITY = Sweep(
-    name="engram_entity", grid=_models, configure=depth_run, measure=trained_entities
-)
