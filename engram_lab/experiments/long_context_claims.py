@@ -89,18 +89,24 @@ def needle_claims(scores: pd.DataFrame, equal_share: float) -> list[Verdict]:
     return verdicts
 
 
-def attention_claims(frame: pd.DataFrame, equal_share: float) -> list[Verdict]:
+def attention_claims(
+    frame: pd.DataFrame, equal_share: float | None = None, *, corpus: str = "needles"
+) -> list[Verdict]:
     """Verdicts on "the hybrid's attention reaches further": less mass near, the mean over layers.
 
     Args:
-        frame: rows of `probes.long_context.attention_reach` with columns arm, share and seed.
-        equal_share: share of the tokens at which the hybrid has the loss of the experts.
+        frame: rows of `probes.long_context.attention_reach` with columns arm and seed, and share
+            where there are hybrids on fewer tokens.
+        equal_share: share of the tokens at which the hybrid has the loss of the experts; None for
+            no claim at equal loss.
+        corpus: name that opens each claim.
     """
-    pairs = {
-        "equal steps: less than experts": (FULL, "experts"),
-        "equal loss: less than experts": (equal_share, "experts"),
-        "equal steps: less than with a neighbour's addresses": (FULL, "neighbour"),
-    }
+    frame = frame if "share" in frame else frame.assign(share=FULL)
+    pairs = {"equal steps: less than experts": (FULL, "experts")}
+    if equal_share is not None:
+        pairs["equal loss: less than experts"] = (equal_share, "experts")
+    if (frame["arm"] == "neighbour").any():
+        pairs["equal steps: less than with a neighbour's addresses"] = (FULL, "neighbour")
     verdicts = []
     for window in sorted(frame["window"].unique()):
         near = frame[frame["window"] == window]
@@ -112,8 +118,10 @@ def attention_claims(frame: pd.DataFrame, equal_share: float) -> list[Verdict]:
             verdicts.append(
                 seed_claim(
                     (first - second).to_dict(),
-                    claim=f"attention of the hybrid on the newest {window} tokens, {words}",
+                    claim=f"{corpus}: attention of the hybrid on the newest {window} tokens, "
+                    f"{words}",
                     unit="of attention",
+                    n_items=int(near["texts"].min()),
                 )
             )
     return verdicts

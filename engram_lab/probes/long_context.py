@@ -15,7 +15,6 @@ from engram_lab.probes.attention import WINDOWS, attention_mass
 from engram_lab.probes.task_sets import needle_tasks
 from engram_lab.probes.tasks import task_frame
 from engram_lab.scales import pick
-from engram_lab.tokens.batches import padded_batches
 from engram_lab.tokens.documents import Documents
 from engram_lab.training.data import language, needle_filler
 from engram_lab.training.fit import TrainedRun
@@ -61,25 +60,28 @@ def needle_scores(trained_run: TrainedRun) -> pd.DataFrame:
 
 
 def attention_reach(trained_run: TrainedRun) -> pd.DataFrame:
-    """`attention_mass` of a model on validation documents that fill its rows.
+    """`attention_mass` of a model on validation texts that fill its rows.
 
     Args:
-        trained_run: a model trained on a generated corpus, whose documents are of one length.
+        trained_run: a model and documents, of which some are as long as its rows.
 
     Returns:
-        Columns layer, window, mass, queries, params and active_params; windows are as long as the
-        rows at most.
+        Columns layer, window, mass, queries, texts (how many were read), params and active_params;
+        windows are shorter than the rows.
+
+    Raises:
+        ValueError: if no document is long enough.
     """
     length = trained_run.config.train.seq_len
-    documents = trained_run.validation
-    count = min(len(documents), pick(tiny=4, workshop=64, full=256))
-    (batch,) = padded_batches(documents.select(np.arange(count)), length, count)
+    texts, _ = _windows(trained_run.validation, length)
+    ids = texts[: pick(tiny=4, workshop=64, full=256)]
+    ids = ids.to(next(trained_run.model.parameters()).device)
     windows = [window for window in WINDOWS if window < length]
-    ids = batch.input_ids.to(next(trained_run.model.parameters()).device)
     frame = attention_mass(trained_run.model, ids, windows=windows).drop(columns="seed")
     counts = budget(trained_run.config.model)
     return frame.assign(
         mass=[significant(mass) for mass in frame["mass"]],
+        texts=len(ids),
         params=counts.total,
         active_params=counts.active,
     )
@@ -147,7 +149,7 @@ def _windows(documents: Documents, length: int) -> tuple[torch.Tensor, np.ndarra
             texts.append(number if sources is None else int(sources[number]))
     if not rows:
         raise ValueError(
-            f"key tokens need texts of at least {length} tokens; the longest of "
+            f"a long context needs texts of at least {length} tokens; the longest of "
             f"{documents.name!r} has {int(documents.lengths.max())}"
         )
     return torch.from_numpy(np.stack(rows)), np.array(texts)

@@ -53,6 +53,7 @@ def scores(models=MODELS, **columns) -> pd.DataFrame:
             "score": score + 0.01 * seed if context == 256 else 0.9,
             "stderr": 0.02,
             "items": 500,
+            "texts": 64,
             "window": window,
             "layer": 0,
             "mass": 1 - score + 0.001 * seed,
@@ -93,9 +94,12 @@ def test_a_model_without_the_seeds_of_the_other_is_refused():
 
 def test_attention_further_away_supports_the_claim():
     outcomes = {v.claim: v.outcome for v in attention_claims(scores(), 0.5)}
-    name = "attention of the hybrid on the newest 8 tokens"
+    name = "needles: attention of the hybrid on the newest 8 tokens"
     assert outcomes[f"{name}, equal steps: less than experts"] == "supported"
     assert outcomes[f"{name}, equal loss: less than experts"] == "undecided"
+    text = scores().query("share == 1 and arm != 'neighbour'").drop(columns="share")
+    (alone,) = attention_claims(text, corpus="text")
+    assert alone.claim.startswith("text: ") and alone.outcome == "supported"
 
 
 def test_key_tokens_are_compared_alone_and_against_the_others():

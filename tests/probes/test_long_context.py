@@ -113,5 +113,7 @@ def test_the_grader_alone_says_which_tokens_are_key():
 def test_contexts_without_tokens_are_refused():
     with pytest.raises(ValueError, match="short must lie in 1..7"):
         key_token_losses(Recaller(6), Recaller(6), texts(1, 1), long=16, short=8)
-    with pytest.raises(ValueError, match="texts of at least 64 tokens; the longest .* has 32"):
+    with pytest.raises(
+        ValueError, match="needs texts of at least 64 tokens; the longest .* has 32"
+    ):
         key_token_losses(Recaller(6), Recaller(6), texts(1, 1), long=64, short=8)

@@ -37,6 +37,13 @@ from engram_lab.experiments.catalog.engram_head_to_head import (
 )
 from engram_lab.experiments.catalog.engram_hot_tier import ENGRAM_HOT_TIER
 from engram_lab.experiments.catalog.engram_hot_tier_coverage import ENGRAM_HOT_TIER_COVERAGE
+from engram_lab.experiments.catalog.engram_long_context import (
+    ENGRAM_LONG_CONTEXT,
+    ENGRAM_LONG_CONTEXT_ATTENTION,
+    ENGRAM_LONG_CONTEXT_LOSS,
+    ENGRAM_LONG_CONTEXT_TEXT,
+    ENGRAM_LONG_CONTEXT_TEXT_ATTENTION,
+)
 
 __all__ = [
     "ENGRAM_ABLATION",
@@ -66,5 +73,10 @@ __all__ = [
     "ENGRAM_HOT_TIER",
     "ENGRAM_HOT_TIER_COVERAGE",
     "ENGRAM_LENS",
+    "ENGRAM_LONG_CONTEXT",
+    "ENGRAM_LONG_CONTEXT_ATTENTION",
+    "ENGRAM_LONG_CONTEXT_LOSS",
+    "ENGRAM_LONG_CONTEXT_TEXT",
+    "ENGRAM_LONG_CONTEXT_TEXT_ATTENTION",
     "QUICKSTART",
 ]
