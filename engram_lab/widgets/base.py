@@ -9,6 +9,8 @@ deadline is met, once for a page.
 from collections.abc import Iterator, Sequence
 
 import ipywidgets
+import numpy as np
+import pandas as pd
 import plotly.graph_objects as go
 import traitlets
 from IPython import get_ipython
@@ -17,7 +19,9 @@ from IPython.display import display
 VIEW = "application/vnd.jupyter.widget-view+json"
 LIVE, STILL, FIRST = "engram-lab-live", "engram-lab-still", "engram-lab-first"
 _OUTPUT = ".jp-OutputArea-child"
-_FOLDED = "{height: 0; min-height: 0; padding: 0; overflow: hidden; visibility: hidden}"
+_FOLDED = """{
+  height: 0; min-height: 0; padding: 0; overflow: hidden; visibility: hidden; align-items: start
+}"""
 
 # Folded, not removed: JupyterLab's plotly keeps a PNG only of a figure that has a size.
 STYLE = f"""<style>
@@ -52,11 +56,15 @@ export default () => {
 class Picture(go.FigureWidget):
     """A plotly figure widget that also comes to life on a busy machine.
 
-    Made from a figure, as `go.FigureWidget` is; change it with `redraw`.
+    Args:
+        figure: what it shows at first; change it with `redraw`.
     """
 
     _esm = LOADER
     _bundle = traitlets.Unicode(str(go.FigureWidget._esm)).tag(sync=True)
+
+    def __init__(self, figure: go.Figure | None = None):
+        super().__init__(go.Figure() if figure is None else _sendable(figure))
 
 
 def redraw(picture: go.FigureWidget, figure: go.Figure) -> None:
@@ -70,6 +78,7 @@ def redraw(picture: go.FigureWidget, figure: go.Figure) -> None:
         picture: the widget, whose views change.
         figure: what it shows from now on.
     """
+    figure = _sendable(figure)
     gone = set(picture.layout.to_plotly_json()) - set(figure.layout.to_plotly_json())
     with picture.batch_update():
         picture.data = []
@@ -120,6 +129,17 @@ class Board(ipywidgets.VBox):
             note = f'{STYLE}<div class="{names}"><i>{NOTE}</i></div>'
             display({"text/html": note, "text/plain": NOTE}, raw=True)
             display(go.Figure(figure))
+
+
+def _sendable(figure: go.Figure) -> go.Figure:
+    """A copy with gaps in its tables as None: a message to the page is JSON, which knows no NaN."""
+    copy = go.Figure(figure)
+    for trace in copy.data:
+        for name in {"z", "customdata"} & set(trace):
+            values = np.asarray(trace[name], dtype=object)
+            if pd.isna(values).any():
+                trace[name] = np.where(pd.isna(values), None, values)
+    return copy
 
 
 def _tell_later_views(picture: go.FigureWidget) -> None:

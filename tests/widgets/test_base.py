@@ -9,7 +9,7 @@ import plotly.io
 import pytest
 
 from engram_lab.widgets import base
-from engram_lab.widgets.base import FIRST, LIVE, NOTE, STILL, VIEW, Board, redraw
+from engram_lab.widgets.base import FIRST, LIVE, NOTE, STILL, VIEW, Board, Picture, redraw
 
 
 @pytest.fixture
@@ -149,3 +149,14 @@ def test_redrawing_keeps_the_widget():
     redraw(picture, go.Figure(go.Bar(y=[3]), layout={"title": {"text": "new"}}))
     assert picture.model_id == model_id
     assert picture.layout.title.text == "new"
+
+
+def test_gaps_in_a_table_reach_the_page_as_null():
+    gaps = go.Heatmap(z=[[1.0, float("nan")]], customdata=[[["a", 2.0], ["b", float("nan")]]])
+    picture = Picture(go.Figure(gaps))
+    redrawn = Picture()
+    redraw(redrawn, go.Figure(gaps))
+    for shown in (picture.data[0], redrawn.data[0]):
+        assert shown.z[0][1] is None and shown.z[0][0] == 1.0
+        assert shown.customdata[0][1][1] is None
+    assert float(gaps.z[0][1]) != float(gaps.z[0][1])  # the figure itself is left alone
