@@ -1,10 +1,7 @@
 """The notebook of the browser tests: its cells by name, one widget a cell."""
 
 MODEL = """
-from engram_lab.model.modeling import EngramLM
-from engram_lab.model.presets import tiny
-from engram_lab.tokens.compression import VocabCompression
-from engram_lab.tokens.tokenizer import load_tokenizer
+from engram_lab.probes.shipped import load_shipped
 
 class Counting:
     "A tokenizer that counts the texts it is given."
@@ -16,9 +13,7 @@ class Counting:
     def tokens(self, ids):
         return self.tokenizer.tokens(ids)
 
-tokenizer = load_tokenizer("byte")
-compression = VocabCompression.from_tokenizer(tokenizer)
-model = EngramLM(tiny(tokenizer.vocab_size), compression).eval()
+model, tokenizer, index, *_ = load_shipped("microscope")
 counting = Counting(tokenizer)
 """
 GATES = """
@@ -35,16 +30,17 @@ allocation_slider(pd.concat(parts, ignore_index=True))
 """
 LENS = """
 from engram_lab.widgets.lens import lens_explorer
-lens_explorer(model, tokenizer, "one")
+lens_explorer(model, counting, "one")
 """
 CKA = """
 from engram_lab.widgets.cka import cka_explorer
-plain = EngramLM(tiny(tokenizer.vocab_size).replace(engram=None)).eval()
-cka_explorer(plain, model, tokenizer.encode("The king spoke and the queen heard him."))
+from engram_lab.model.modeling import EngramLM
+plain = EngramLM(model.config.replace(engram=None)).eval()
+cka_explorer(plain, model, tokenizer.encode("The king spoke and the queen heard him. " * 4))
 """
 MICROSCOPE = """
 from engram_lab.widgets.microscope import memory_microscope
-memory_microscope(model, tokenizer, "one two")
+memory_microscope(model, counting, "the children of", index=index)
 """
 
 CELLS = {

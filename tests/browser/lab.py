@@ -9,13 +9,14 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import nbformat
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PATIENCE = int(os.environ.get("ENGRAM_LAB_BROWSER_PATIENCE", "300"))
+PATIENCE = int(os.environ.get("ENGRAM_LAB_BROWSER_PATIENCE", "900"))
 """Seconds that a step may take before its test fails; where the cores are free it takes few."""
 
 CHROMIUM_FLAGS = (
@@ -131,17 +132,23 @@ class Notebook:
         self.page, self.name = page, name
         self._lab, self._numbers = lab, {cell: number for number, cell in enumerate(cells)}
         self._ran: set[str] = set()
-        notebook = nbformat.v4.new_notebook(
+        self._pristine = nbformat.v4.new_notebook(
             cells=[nbformat.v4.new_code_cell(source.strip()) for source in cells.values()],
             metadata={"kernelspec": {"name": "python3", "display_name": KERNEL["display_name"]}},
         )
-        lab.write(name, notebook)
         page.set_default_timeout(1000 * PATIENCE)
+        self._start()
+
+    def _start(self) -> None:
+        """Open it without outputs."""
+        self._lab.write(self.name, self._pristine)
         self.open()
+        self._looked_at = False
 
     def open(self) -> None:
-        """Load the page, also anew, and wait until the kernel hears."""
+        """Open it as it is stored, to look at; running a cell opens it without outputs first."""
         self._ran.clear()
+        self._looked_at = True
         self.page.goto(f"{self._lab.url}/lab/tree/{self.name}?token={self._lab.token}&reset")
         self.page.wait_for_selector(".jp-Notebook .jp-CodeCell")
         # a cell that runs before the kernel is connected is dropped without a word
@@ -163,12 +170,14 @@ class Notebook:
         Raises:
             AssertionError: with the traceback, if it failed.
         """
+        if self._looked_at:
+            self._start()
         cell = self.cell(name)
         prompt = cell.locator(".jp-InputPrompt")
         before = _execution(prompt.inner_text())
         cell.locator(".cm-content").click()
         self.page.keyboard.press("Shift+Enter")
-        self._wait(f"{name} has run", lambda: _execution(prompt.inner_text()) > before)
+        self.wait(f"{name} has run", lambda: _execution(prompt.inner_text()) > before)
         failure = cell.locator("[data-mime-type='application/vnd.jupyter.error']")
         assert not failure.count(), failure.first.inner_text()
         self._ran.add(name)
@@ -186,7 +195,7 @@ class Notebook:
         def now() -> bool:
             return len(shown := self.figures(name)) > figure and holds(shown[figure])
 
-        self._wait(f"{name}: {what}", now)
+        self.wait(f"{name}: {what}", now)
         return self.figures(name)[figure]
 
     def printed(self, name: str) -> str:
@@ -197,16 +206,26 @@ class Notebook:
         """Save the notebook; returns it as it is stored."""
         file = self._lab.folder / self.name
         before = file.stat().st_mtime_ns
+        stored: list[nbformat.NotebookNode] = []
+
+        def saved() -> bool:
+            if file.stat().st_mtime_ns > before:
+                with suppress(nbformat.reader.NotJSONError):  # it is being written
+                    stored[:] = [self._lab.read(self.name)]
+            return bool(stored)
+
         self.page.keyboard.press("Escape")
         self.page.keyboard.press("Control+s")
-        self._wait("the notebook is saved", lambda: file.stat().st_mtime_ns > before)
-        return self._lab.read(self.name)
+        self.wait("the notebook is saved", saved)
+        return stored[0]
 
-    def _wait(self, what: str, holds: Callable[[], bool]) -> None:
-        patient_until = time.monotonic() + PATIENCE
+    def wait(self, what: str, holds: Callable[[], bool]) -> None:
+        """Wait until something holds; what it is called stands in the error if it never does."""
+        patient_until, pause = time.monotonic() + PATIENCE, 50.0
         while not holds():
             assert time.monotonic() < patient_until, f"after {PATIENCE} s still not so: {what}"
-            self.page.wait_for_timeout(100)
+            self.page.wait_for_timeout(pause)
+            pause = min(1.3 * pause, 1000)  # where it takes long, looking often makes it longer
 
 
 def _execution(prompt: str) -> int:

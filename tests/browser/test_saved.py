@@ -53,6 +53,11 @@ def test_the_saved_notebook_carries_an_image_for_readers_without_plotly(saved):
     assert images(saved) >= len(BOARDS)
 
 
+def test_no_cell_has_printed_a_warning(saved):
+    outputs = [output for cell in saved.cells for output in cell.get("outputs", [])]
+    assert not [output.text for output in outputs if output.get("name") == "stderr"]
+
+
 def test_opened_again_without_its_kernel_it_shows_pictures(saved, notebook):
     notebook.open()
     assert_pictures_alone(notebook)
@@ -60,7 +65,7 @@ def test_opened_again_without_its_kernel_it_shows_pictures(saved, notebook):
 
 def test_a_notebook_of_somebody_else_shows_pictures_too(saved, lab, notebook):
     changed = nbformat.v4.new_markdown_cell("Changed elsewhere, so that it is not trusted here.")
-    lab.write(notebook.name, saved | {"cells": [*saved.cells, changed]})
+    lab.write(notebook.name, nbformat.from_dict(saved | {"cells": [*saved.cells, changed]}))
     notebook.open()
     assert_pictures_alone(notebook)
 
