@@ -38,7 +38,7 @@ def kind_frame(compression: VocabCompression, *, tokenizer: str = "") -> pd.Data
     Raises:
         ValueError: if the map has no token texts.
     """
-    texts = _texts(compression)
+    texts = named_texts(compression)
     ids, removed = len(texts), len(texts) - compression.canonical_vocab_size
     whole = _removed(texts, KINDS)
     rows = [("all", removed, removed)]
@@ -71,7 +71,7 @@ def group_frame(
     Raises:
         ValueError: if the map has no token texts, or `largest` is below 1.
     """
-    _texts(compression)
+    named_texts(compression)
     if largest < 1:
         raise ValueError(f"group_frame needs largest to be at least 1 group; got {largest}")
     groups = compression.groups()
@@ -92,6 +92,20 @@ def group_frame(
             }
         )
     return pd.DataFrame(rows, columns=["tokenizer", "rank", "size", "canonical", "members"])
+
+
+def named_texts(compression: VocabCompression) -> tuple[str, ...]:
+    """Text of every token id.
+
+    Raises:
+        ValueError: if the map has none.
+    """
+    if compression.tokens is None:
+        raise ValueError(
+            "what a map merges is told from token texts, which this one lacks; make it with "
+            "VocabCompression.from_tokenizer"
+        )
+    return compression.tokens
 
 
 def folded(text: str, kinds: Iterable[str]) -> str:
@@ -151,12 +165,3 @@ def _pipeline(kinds: frozenset[str]) -> "Normalizer":
         ],
     }
     return normalizers.Sequence([step for kind in KINDS if kind in kinds for step in steps[kind]])
-
-
-def _texts(compression: VocabCompression) -> tuple[str, ...]:
-    if compression.tokens is None:
-        raise ValueError(
-            "what a map merges is told from token texts, which this one lacks; make it with "
-            "VocabCompression.from_tokenizer"
-        )
-    return compression.tokens

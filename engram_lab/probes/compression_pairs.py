@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import pandas as pd
 
-from engram_lab.probes.compression import merging_kind, visible
+from engram_lab.probes.compression import merging_kind, named_texts, visible
 from engram_lab.probes.contexts import Followers, read_followers
 from engram_lab.tokens.compression import VocabCompression
 from engram_lab.tokens.documents import Documents
@@ -26,6 +26,7 @@ MINIMAL_PAIRS: dict[str, tuple[Pair, ...]] = {
     "accent": (
         *((" résumé", " resume"), (" pâté", " pate"), (" Ångström", " Angstrom")),
         *((" naïve", " naive"), (" schön", " schon"), (" año", " ano")),
+        *(("й", "и"), ("が", "か"), ("की", "का")),
     ),
     "form": (*(("x²", "x2"), ("１２", "12"), ("Ａ", "A"), ("ﬁ", "fi"), ("½", "1/2"), ("ß", "ss")),),
     "space": ((" the", "the"), ("\n", " "), ("\n\n", "\n"), ("    return", " return")),
@@ -107,11 +108,7 @@ def pair_frame(
         ValueError: if the map has no token texts, or no two spellings of one canonical id occur
             often enough.
     """
-    if compression.tokens is None:
-        raise ValueError(
-            "pairs are named by token texts, which this map lacks; make it with "
-            "VocabCompression.from_tokenizer"
-        )
+    texts = named_texts(compression)
     followers = read_followers(documents.ids.astype(np.int64), documents)
     pairs = _commonest_pairs(followers, compression.table.cpu().numpy(), least)
     if not len(pairs):
@@ -119,7 +116,7 @@ def pair_frame(
             f"no two spellings of one canonical id occur {least} times each in "
             f"{documents.token_count} tokens; take more text or a smaller least="
         )
-    frame = _named(compression.tokens, followers, pairs)
+    frame = _named(texts, followers, pairs)
     frame.insert(0, "tokenizer", tokenizer)
     measured = _divergences(followers, pairs, np.random.default_rng(seed))
     frame["divergence_nats"], frame["by_chance_nats"] = measured.T

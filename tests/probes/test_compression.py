@@ -15,6 +15,7 @@ from engram_lab.probes.compression import (
     visible,
 )
 from engram_lab.probes.compression_pairs import divergence, minimal_pair_frame, pair_frame
+from engram_lab.probes.compression_scripts import script_frame
 from engram_lab.probes.compression_text import conditional_entropy, predicted_loads, text_frame
 from engram_lab.tokens.compression import VocabCompression
 from engram_lab.tokens.documents import Documents
@@ -149,9 +150,22 @@ def test_minimal_pairs_are_told_apart_or_not():
     assert frame["first"].tolist() == ["US", "é", "⏎"] and frame["first_tokens"][1] == 2
 
 
+def test_marks_are_letters_in_some_scripts():
+    texts = ["e", "é", " e", "か", "が", "き", "क", "कि", "한", "[é", "12"]
+    frame = script_frame(a_map(texts), tokenizer="mine", least=1).set_index("script")
+    assert frame["ids"].to_dict() == {"Latin": 4, "Hiragana": 3, "Devanagari": 2, "Hangul": 1}
+    assert frame["changed"].to_dict() == {"Latin": 2, "Hiragana": 1, "Devanagari": 1, "Hangul": 0}
+    assert frame["removed"].to_dict() == {"Latin": 1, "Hiragana": 1, "Devanagari": 1, "Hangul": 0}
+    assert (
+        frame.loc["Latin", "changed_share"] == 0.5 and frame.loc["Latin", "removed_share"] == 0.25
+    )
+    with pytest.raises(ValueError, match="no script has 100 ids of 11"):
+        script_frame(a_map(texts))
+
+
 def test_bad_input_is_refused_with_the_way_out():
     bare = VocabCompression.from_table([0, 1, 1])
-    for probe in (kind_frame, group_frame):
+    for probe in (kind_frame, group_frame, script_frame):
         with pytest.raises(ValueError, match=r"VocabCompression\.from_tokenizer"):
             probe(bare)
     with pytest.raises(ValueError, match=r"VocabCompression\.from_tokenizer"):

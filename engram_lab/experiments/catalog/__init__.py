@@ -18,6 +18,7 @@ from engram_lab.experiments.catalog.engram_compression import (
     ENGRAM_COMPRESSION_GROUPS,
     ENGRAM_COMPRESSION_MINIMAL,
     ENGRAM_COMPRESSION_PAIRS,
+    ENGRAM_COMPRESSION_SCRIPTS,
     ENGRAM_COMPRESSION_TEXT,
 )
 from engram_lab.experiments.catalog.engram_compression_loss import ENGRAM_COMPRESSION_LOSS
@@ -62,6 +63,7 @@ __all__ = [
     "ENGRAM_COMPRESSION_LOSS",
     "ENGRAM_COMPRESSION_MINIMAL",
     "ENGRAM_COMPRESSION_PAIRS",
+    "ENGRAM_COMPRESSION_SCRIPTS",
     "ENGRAM_COMPRESSION_TEXT",
     "ENGRAM_ENTITY",
     "ENGRAM_GATES",

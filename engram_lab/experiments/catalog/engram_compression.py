@@ -4,7 +4,8 @@ Nothing is trained. The two shipped tokenizers are always at hand. Points of rel
 stored; to compute them anew, fetch their tokenizers first (`data/build/fetch_tokenizers.py`): a
 point whose tokenizer is absent fails and says so, all others are finished. `ENGRAM_COMPRESSION`
 counts removed ids by step of the normaliser, `_GROUPS` lists the largest groups, `_TEXT` reads
-text, `_PAIRS` finds the spellings that text keeps apart, `_MINIMAL` asks for known pairs.
+text, `_PAIRS` finds the spellings that text keeps apart, `_MINIMAL` asks for known pairs,
+`_SCRIPTS` for the scripts whose letters are taken for accents.
 
 Source: Engram paper, section 2.2 and appendix C, table 6.
 """
@@ -18,6 +19,7 @@ import pandas as pd
 from engram_lab.experiments.sweep import Point, Sweep, product
 from engram_lab.probes.compression import group_frame, kind_frame
 from engram_lab.probes.compression_pairs import minimal_pair_frame, pair_frame
+from engram_lab.probes.compression_scripts import script_frame
 from engram_lab.probes.compression_text import text_frame
 from engram_lab.scales import pick
 from engram_lab.tokens.compression import VocabCompression
@@ -92,6 +94,11 @@ def minimal_pairs(merging: Merging) -> pd.DataFrame:
     return minimal_pair_frame(merging.compression, backend, tokenizer=merging.run.tokenizer)
 
 
+def scripts(merging: Merging) -> pd.DataFrame:
+    """`probes.compression_scripts.script_frame`."""
+    return script_frame(merging.compression, tokenizer=merging.run.tokenizer)
+
+
 @lru_cache(maxsize=2)
 def _map(tokenizer: str) -> VocabCompression:
     return VocabCompression.from_tokenizer(load_backend(tokenizer))
@@ -140,5 +147,12 @@ ENGRAM_COMPRESSION_MINIMAL = Sweep(
     grid=_tokenizers,
     configure=_alone,
     measure=minimal_pairs,
+    execute=merge,
+)
+ENGRAM_COMPRESSION_SCRIPTS = Sweep(
+    name="engram_compression_scripts",
+    grid=_tokenizers,
+    configure=_alone,
+    measure=scripts,
     execute=merge,
 )
