@@ -15,6 +15,7 @@ LEFT, RIGHT, WIDTH = 76, 104, 980
 CHARACTER = 6.6  # pixels of a character in a cell
 LEAST_CHARACTERS = 3  # narrower cells show no text
 LAYER_PIXELS, STRIP_PIXELS = 23, 110
+TICK_CHARACTERS = 16  # of a token below the map, which stands at 60 degrees
 PLAIN = "#FFFFFF"
 
 
@@ -65,7 +66,12 @@ def lens_map(
         title="A text under the lens",
         note=_note(values, measure, chosen, written=figure.data[0].text is not None),
         room=Room(
-            width=WIDTH, height=_height(values, chosen), left=LEFT, right=RIGHT, head=10, axis=92
+            width=WIDTH,
+            height=_height(values, chosen),
+            left=LEFT,
+            right=RIGHT,
+            head=10,
+            axis=_axis_pixels(tokens),
         ),
     )
 
@@ -86,6 +92,15 @@ def _chosen(values: pd.DataFrame, layer: int) -> int:
 def _height(values: pd.DataFrame, chosen: int | None) -> int:
     cells = max(90, len(values) * LAYER_PIXELS)
     return cells if chosen is None else cells + STRIP_PIXELS + 12
+
+
+def _tick(token: str) -> str:
+    return token if len(token) <= TICK_CHARACTERS else token[: TICK_CHARACTERS - 1] + "…"
+
+
+def _axis_pixels(tokens: pd.Series) -> int:
+    """Room for the tokens below the map and the title of their axis."""
+    return max(92, 40 + round(CHARACTER * max(len(_tick(token)) for token in tokens)))
 
 
 def _cells(values: pd.DataFrame, tops: pd.DataFrame, tokens: pd.Series, measure: str) -> go.Heatmap:
@@ -218,7 +233,7 @@ def _axes(figure: go.Figure, values: pd.DataFrame, tokens: pd.Series, *, rows: i
     figure.update_xaxes(
         title_text="token read" if every == 1 else f"token read (one in {every} named)",
         tickvals=list(named.index),
-        ticktext=[visible_token(token) for token in named],
+        ticktext=[visible_token(_tick(token)) for token in named],
         tickangle=-60,
         tickfont={"family": MONO, "size": 11},
         row=rows,

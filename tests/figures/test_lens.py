@@ -149,3 +149,9 @@ def test_what_cannot_be_drawn_is_refused():
         lens_map(lens_rows().drop(columns="top_token"))
     with pytest.raises(ValueError, match="lens_curve needs columns layer, kl_nats; missing: layer"):
         lens_curve(lens_rows().drop(columns="layer"))
+
+
+def test_long_tokens_have_room_below_the_map():
+    short, long = lens_map(lens_rows()), lens_map(lens_rows(tokens=["a", "b" * 15, "c" * 40]))
+    assert long.layout.margin.b > short.layout.margin.b
+    assert long.layout.xaxis.ticktext[2] == "c" * 15 + "…"
