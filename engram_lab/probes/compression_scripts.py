@@ -27,7 +27,8 @@ def script_frame(
     Returns:
         Columns tokenizer, script (of a token's first letter, in the words of Unicode), ids, changed
         (ids that lose a mark), changed_share (of the script's ids), removed (ids that the step
-        merges with another of the same script, by itself) and removed_share, the most ids first.
+        merges with another of the same script, by itself; a few compatibility characters merge
+        without a mark) and removed_share, the most ids first.
 
     Raises:
         ValueError: if the map has no token texts, or no script has so many ids.

@@ -13,6 +13,7 @@ SWEEPS = [
     catalog.ENGRAM_COMPRESSION_GROUPS,
     catalog.ENGRAM_COMPRESSION_MINIMAL,
     catalog.ENGRAM_COMPRESSION_PAIRS,
+    catalog.ENGRAM_COMPRESSION_SCRIPTS,
     catalog.ENGRAM_COMPRESSION_TEXT,
 ]
 COLUMNS = {
@@ -20,6 +21,7 @@ COLUMNS = {
     "engram_compression_groups": {"rank", "size", "canonical", "members"},
     "engram_compression_minimal": {"kind", "first", "second", "merged"},
     "engram_compression_pairs": {"kind", "first", "second", "excess_nats", "pairs", "least"},
+    "engram_compression_scripts": {"script", "ids", "changed_share", "removed_share"},
     "engram_compression_text": {"order", "raw_keys", "canonical_keys", "lost_nats"},
 }
 
