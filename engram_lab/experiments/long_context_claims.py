@@ -6,6 +6,7 @@ from engram_lab.experiments.claims import STRICT
 from engram_lab.experiments.paired import Bootstrap
 from engram_lab.experiments.seed_claims import seed_claim
 from engram_lab.experiments.verdict import Verdict, paired_difference
+from engram_lab.probes.long_context import KEY, OTHER
 from engram_lab.training.evaluate import ALL, mean_losses
 
 FULL = 1.0  # share of the tokens of a full run
@@ -130,10 +131,13 @@ def attention_claims(
 def key_token_claims(frame: pd.DataFrame, *, bootstrap: Bootstrap = STRICT) -> list[Verdict]:
     """Verdicts on real text: the hybrid gains on key tokens, and more there than elsewhere.
 
+    Where the grader found no key token there is only the claim about the others.
+
     Args:
         frame: rows of `probes.long_context.key_token_losses` with columns arm and seed.
         bootstrap: how intervals are made.
     """
+    found = [name for name in (KEY, OTHER) if (frame["token_class"] == name).any()]
     verdicts = [
         paired_difference(
             frame,
@@ -143,22 +147,22 @@ def key_token_claims(frame: pd.DataFrame, *, bootstrap: Bootstrap = STRICT) -> l
             claim=f"text, {name} tokens: the hybrid beats experts alone",
             bootstrap=bootstrap,
         )
-        for name in ("key", "other")
+        for name in found
     ]
-    gains = {}
+    if len(found) == 1:
+        return verdicts
+    excess = {}
     for (arm, seed), part in frame.groupby(["arm", "seed"]):
         losses = mean_losses(part)
-        gains[arm, seed] = float(losses["key"] - losses["other"])
-    by_seed = pd.Series(gains).unstack(0)
-    return [
-        *verdicts,
-        seed_claim(
-            (by_seed["engram"] - by_seed["experts"]).to_dict(),
-            claim="text: the hybrid gains more on key tokens than on others",
-            unit="nats per token",
-            n_items=frame["document"].nunique(),
-        ),
-    ]
+        excess[arm, seed] = float(losses[KEY] - losses[OTHER])
+    by_seed = pd.Series(excess).unstack(0)
+    more = seed_claim(
+        (by_seed["engram"] - by_seed["experts"]).to_dict(),
+        claim="text: the hybrid gains more on key tokens than on others",
+        unit="nats per token",
+        n_items=frame["document"].nunique(),
+    )
+    return [*verdicts, more]
 
 
 def _of(frame: pd.DataFrame, arm: str, share: float) -> pd.DataFrame:

@@ -72,7 +72,7 @@ def needle_bars(
     rows = frame[frame["context"] == longest]
     tasks = list(rows["task"].unique())
     panels = 1 if published is None else 2
-    figure = make_subplots(rows=panels, cols=1, shared_xaxes=True, vertical_spacing=0.24)
+    figure = make_subplots(rows=panels, cols=1, shared_xaxes=True, vertical_spacing=0.2)
     for setting in _settings(rows, equal_share):
         _bars(figure, setting, tasks)
     _chance(figure, rows, tasks)
@@ -84,13 +84,13 @@ def needle_bars(
         barmode="group",
         bargap=0.25,
         legend={"x": 1.01, "y": 1, "yanchor": "top"},
-        legend2={"x": 1.01, "y": 0.38, "yanchor": "top"},
+        legend2={"x": 1.01, "y": 0.4, "yanchor": "top", "font": {"size": 12}},
     )
     return titled(
         figure,
         title="Needles in a long context",
         subtitle=sentences(verdict),
-        note=_note(rows) + source,
+        note=_note(rows, "Bars: mean over seeds; whiskers: their range.") + source,
         room=Room(height=240 + 260 * (panels - 1), right=230),
     )
 
@@ -127,7 +127,7 @@ def length_curves(frame: pd.DataFrame, *, equal_share: float | None = None) -> g
     return titled(
         figure,
         title="Needles by length of the document",
-        note=_note(shown),
+        note=_note(shown, "Lines: mean over seeds; points: seeds; dotted: chance."),
         room=Room(height=260, head=72),
     )
 
@@ -253,13 +253,13 @@ def _curve(figure: go.Figure, setting: _Setting, task: str, col: int) -> None:
     )
 
 
-def _note(rows: pd.DataFrame) -> str:
+def _note(rows: pd.DataFrame, marks: str) -> str:
     items = f" · {rows['items'].max()} items a task" if "items" in rows else ""
     error = ""
     if "stderr" in rows:
         error = f" Standard error of one score: up to {rows['stderr'].max():.3f}."
     tokens = rows.drop(columns=[name for name in ("train_tokens",) if name in rows])
     return (
-        f"{provenance(tokens)}{items}. Bars and lines: mean over seeds; whiskers and points: "
-        f"seeds.{error} Keys that no training document had."
+        f"{provenance(tokens)}{items}. {marks} Chance: naming any value that the document states."
+        f"{error} Keys that no training document had."
     )

@@ -121,3 +121,5 @@ def test_key_tokens_are_compared_alone_and_against_the_others():
     assert [verdict.outcome for verdict in (key, other, more)] == ["supported"] * 3
     assert key.difference == pytest.approx(-0.5) and other.difference == pytest.approx(-0.1)
     assert more.difference == pytest.approx(-0.4)
+    (alone,) = key_token_claims(frame[frame["token_class"] == "other"])
+    assert alone.claim == other.claim
