@@ -5,8 +5,8 @@ PY := .venv/bin/python
 STAMP := .venv/.engram_lab_installed
 JOBS ?= 2
 ARGS ?=
-# paper notebooks whose runs lie in data/results; the others train before they show anything
-STORED ?= notebooks/paper/engram_allocation.ipynb
+# notebooks with figures whose runs lie in data/results; the others train before they show anything
+STORED ?= notebooks/paper/engram_allocation.ipynb notebooks/explore/lens_foreign.ipynb
 # one thread for each of the parallel tests; everything else keeps torch's own choice
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(TEST_ENV) $(PY) -m pytest -n $(JOBS)
@@ -53,7 +53,7 @@ lab: $(STAMP)  ## open JupyterLab on the quickstart
 notebooks: $(STAMP)  ## execute every notebook at scale tiny
 	$(PYTEST) -m notebook $(ARGS)
 
-figures: $(STAMP)  ## execute the paper notebooks whose runs are stored and write figures/
+figures: $(STAMP)  ## execute the notebooks whose runs are stored and write figures/
 	$(PY) scripts/run_notebook.py --output build/notebooks $(STORED)
 
 bench: $(STAMP)  ## run the benchmarks; appends to benchmarks/results
