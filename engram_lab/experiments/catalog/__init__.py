@@ -13,6 +13,14 @@ from engram_lab.experiments.catalog.engram_allocation import (
     ENGRAM_ALLOCATION_TEXT,
     QUICKSTART,
 )
+from engram_lab.experiments.catalog.engram_collisions import (
+    ENGRAM_COLLISIONS,
+    ENGRAM_COLLISIONS_FREQUENCY,
+    ENGRAM_COLLISIONS_HEADS,
+    ENGRAM_COLLISIONS_LOADS,
+    ENGRAM_COLLISIONS_PURITY,
+    ENGRAM_COLLISIONS_V41,
+)
 from engram_lab.experiments.catalog.engram_compression import (
     ENGRAM_COMPRESSION,
     ENGRAM_COMPRESSION_GROUPS,
@@ -38,6 +46,7 @@ from engram_lab.experiments.catalog.engram_head_to_head import (
 )
 from engram_lab.experiments.catalog.engram_hot_tier import ENGRAM_HOT_TIER
 from engram_lab.experiments.catalog.engram_hot_tier_coverage import ENGRAM_HOT_TIER_COVERAGE
+from engram_lab.experiments.catalog.engram_hot_tier_speed import ENGRAM_HOT_TIER_SPEED
 from engram_lab.experiments.catalog.engram_long_context import (
     ENGRAM_LONG_CONTEXT,
     ENGRAM_LONG_CONTEXT_ATTENTION,
@@ -63,6 +72,12 @@ __all__ = [
     "ENGRAM_CKA",
     "ENGRAM_CKA_ALIGNMENT",
     "ENGRAM_CKA_GAIN",
+    "ENGRAM_COLLISIONS",
+    "ENGRAM_COLLISIONS_FREQUENCY",
+    "ENGRAM_COLLISIONS_HEADS",
+    "ENGRAM_COLLISIONS_LOADS",
+    "ENGRAM_COLLISIONS_PURITY",
+    "ENGRAM_COLLISIONS_V41",
     "ENGRAM_COMPRESSION",
     "ENGRAM_COMPRESSION_GROUPS",
     "ENGRAM_COMPRESSION_LOSS",
@@ -79,6 +94,7 @@ __all__ = [
     "ENGRAM_HEAD_TO_HEAD_TEXT",
     "ENGRAM_HOT_TIER",
     "ENGRAM_HOT_TIER_COVERAGE",
+    "ENGRAM_HOT_TIER_SPEED",
     "ENGRAM_LENS",
     "ENGRAM_LONG_CONTEXT",
     "ENGRAM_LONG_CONTEXT_ATTENTION",

@@ -11,6 +11,7 @@ Source: arXiv:2601.16531 (table 3), secondary.
 """
 
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,8 +20,8 @@ from engram_lab import paths
 from engram_lab.configs import fingerprint
 from engram_lab.experiments.sweep import Point, Sweep, product
 from engram_lab.memory.config import EngramConfig
-from engram_lab.memory.hot import KeyDictionary, add_hot_tier, share_rows
-from engram_lab.memory.keys import count_keys
+from engram_lab.memory.hot import KeyDictionary, KeyIndex, add_hot_tier, share_rows
+from engram_lab.memory.keys import KeyCounts, count_keys
 from engram_lab.memory.layout import table_layout
 from engram_lab.model.config import EngramLMConfig
 from engram_lab.model.modeling import EngramLM
@@ -76,10 +77,16 @@ def train_hot_tier(config: HotTierRun, *, progress: bool = True) -> TrainedRun:
     return trained
 
 
-def hot_tier_model(config: HotTierRun) -> EngramLM:
+def hot_tier_model(
+    config: HotTierRun, *, index: Callable[[KeyCounts], KeyIndex] = KeyDictionary
+) -> EngramLM:
     """The untrained model of a run; its weights come from the global generator.
 
     All but the rows start alike in every arm of a seed, so that arms differ by their rows alone.
+
+    Args:
+        config: what to build.
+        index: what finds the hot keys.
 
     Raises:
         ValueError: if the training text has fewer distinct n-grams than get rows.
@@ -98,7 +105,7 @@ def hot_tier_model(config: HotTierRun) -> EngramLM:
                 hot = random_keys(keys, number, seed=config.run.seed)
             else:
                 hot = keys.select(keys.most_frequent(number))
-            indices[order] = KeyDictionary(hot)
+            indices[order] = index(hot)
         add_hot_tier(memories[:1], indices)
         share_rows(memories)
     return model
