@@ -65,14 +65,7 @@ def lens_map(
         figure,
         title="A text under the lens",
         note=_note(values, measure, chosen, written=figure.data[0].text is not None),
-        room=Room(
-            width=WIDTH,
-            height=_height(values, chosen),
-            left=LEFT,
-            right=RIGHT,
-            head=10,
-            axis=_axis_pixels(tokens),
-        ),
+        room=_room(_height(values, chosen), tokens),
     )
 
 
@@ -98,9 +91,11 @@ def _tick(token: str) -> str:
     return token if len(token) <= TICK_CHARACTERS else token[: TICK_CHARACTERS - 1] + "…"
 
 
-def _axis_pixels(tokens: pd.Series) -> int:
-    """Room for the tokens below the map and the title of their axis."""
-    return max(92, 40 + round(CHARACTER * max(len(_tick(token)) for token in tokens)))
+def _room(height: int, tokens: pd.Series) -> Room:
+    """Room for the tokens below the map, whatever their length, and the title of their axis."""
+    longest = max(len(_tick(token)) for token in tokens)
+    axis = max(92, 40 + round(CHARACTER * longest))
+    return Room(width=WIDTH, height=height, left=LEFT, right=RIGHT, head=10, axis=axis)
 
 
 def _cells(values: pd.DataFrame, tops: pd.DataFrame, tokens: pd.Series, measure: str) -> go.Heatmap:
