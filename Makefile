@@ -30,7 +30,7 @@ test: $(STAMP)  ## every test but the slow ones and those in a browser, two at a
 	$(PYTEST) -m "not slow and not browser" $(ARGS)
 
 test-browser: $(STAMP)  ## the widgets in a real browser (needs chromium)
-	$(TEST_ENV) $(PY) -m pytest -m browser $(ARGS)
+	$(TEST_ENV) $(PY) -m pytest -m browser tests/browser $(ARGS)
 
 test-slow: $(STAMP)  ## the slow tests alone
 	$(TEST_ENV) $(PY) -m pytest -m slow $(ARGS)
