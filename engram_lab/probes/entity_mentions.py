@@ -1,5 +1,6 @@
 """Mentions of entities: where in some documents a name ends, and whose name it is."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -161,21 +162,34 @@ def stranger_names(
     """
     names = _names(book, chosen)
     known = {tuple(name[-2:]) for name in _names(book, np.arange(len(book.names)))}
-    openings = rng.permutation(len(names))
+    openings = rng.permutation(len(names)).tolist()  # whose words stand before the last one
+
+    def pair(place: int, opening: int) -> tuple[int, int]:
+        return names[opening][-2], names[place][-1]
+
+    counts = Counter(pair(place, opening) for place, opening in enumerate(openings))
+
+    def faults(*pairs: tuple[int, int]) -> int:
+        return sum(found in known or counts[found] > 1 for found in pairs)
+
     for _ in range(TRIES):
-        made = [[*names[other][:-1], name[-1]] for name, other in zip(names, openings, strict=True)]
-        seen: set[tuple[int, ...]] = set()
-        bad = []
-        for place, name in enumerate(made):
-            pair = tuple(name[-2:])
-            if pair in known or pair in seen:
-                bad.append(place)
-            seen.add(pair)
+        bad = [place for place, opening in enumerate(openings) if faults(pair(place, opening))]
         if not bad:
-            return made
+            return [
+                [*names[other][:-1], name[-1]] for name, other in zip(names, openings, strict=True)
+            ]
         for place in bad:
-            other = rng.integers(len(names))
-            openings[[place, other]] = openings[[other, place]]
+            other = int(rng.integers(len(names)))
+            one, two = openings[place], openings[other]
+            old, new = (pair(place, one), pair(other, two)), (pair(place, two), pair(other, one))
+            before = faults(*old)
+            counts.subtract(old)
+            counts.update(new)
+            if faults(*new) <= before:
+                openings[place], openings[other] = two, one
+            else:
+                counts.subtract(new)
+                counts.update(old)
     raise ValueError(
         f"no {len(names)} names of nobody were found among the words of as many entities; ask for "
         "more entities, or for a language with more words"

@@ -9,10 +9,12 @@ from engram_lab.probes.entity import entity_frame
 from engram_lab.probes.entity_mentions import entity_mentions, stranger_names
 from engram_lab.probes.entity_patch import Patch, patch_accuracy, patch_frame
 from engram_lab.scales import pick
-from engram_lab.tokens.factbook import FactbookConfig, fact_book
+from engram_lab.tokens.factbook import NAME_LENGTHS, FactbookConfig, fact_book
 from engram_lab.tokens.synthetic import token_strings
 from engram_lab.training.data import language
 from engram_lab.training.fit import TrainedRun
+
+STRANGERS = 500  # names of nobody, at most, that stand in prompts
 
 
 def trained_entities(trained_run: TrainedRun) -> pd.DataFrame:
@@ -65,9 +67,10 @@ def _patched(trained_run: TrainedRun, config: FactbookConfig, patches: list[Patc
 def fact_patches(config: FactbookConfig, *, items: int = 300, seed: int = 0) -> list[Patch]:
     """Patches for models that know only D3: a statement about nobody, whose name is replaced.
 
-    Both texts open with the same two facts of others. The source ends with the name of an entity;
-    the prompt goes on with a name of nobody, whose last word is the placeholder, and a relation.
-    Patched, it should say the entity's value: a right answer is one in `values` by chance.
+    All names have two words, so that all texts have one length. Both texts open with the same two
+    facts of others. The source ends with the name of an entity; the prompt goes on with a name of
+    nobody, whose last word is the placeholder, and a relation. Patched, it should say the entity's
+    value: a right answer is one in `values` by chance.
 
     Args:
         config: the language.
@@ -81,15 +84,16 @@ def fact_patches(config: FactbookConfig, *, items: int = 300, seed: int = 0) -> 
         raise ValueError(f"items must be at least 1; got {items}")
     book, ranges = fact_book(config), config.token_ranges
     rng = np.random.default_rng([seed, config.seed])
-    everybody = np.arange(config.entities)
-    strangers = stranger_names(book, everybody, rng)
+    short = np.flatnonzero(book.lengths == NAME_LENGTHS[0])
+    strangers = stranger_names(book, rng.permutation(config.entities)[:STRANGERS], rng)
+    facts = np.argwhere(book.asked & (book.lengths == NAME_LENGTHS[0])[:, None])
     patches = []
-    for entity, relation in rng.permutation(np.argwhere(book.asked))[:items].tolist():
-        others = rng.choice(everybody[everybody != entity], size=3).tolist()
-        opening = [word for other in others[:2] for word in _fact(config, other, rng)]
+    for entity, relation in rng.permutation(facts)[:items].tolist():
+        others = rng.choice(short[short != entity], size=2).tolist()
+        opening = [word for other in others for word in _fact(config, other, rng)]
+        stranger = strangers[rng.integers(len(strangers))][-2:]
         value = int(book.values[entity, relation])
         name = book.names[entity, : book.lengths[entity]].tolist()
-        stranger = strangers[others[2]][-2:]
         prompt = [*opening, *stranger, ranges["r"].start + relation]
         patches.append(
             Patch(

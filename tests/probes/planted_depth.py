@@ -27,22 +27,22 @@ class Shift(nn.Module):
 class PlantedReader(nn.Module):
     """Block `knows` brings the word before to each word; block `tells` brings both to the next.
 
-    Its head then reads the value of a fact of the book from its two words and the relation. All
-    other blocks do nothing.
+    Its head then looks the value of a fact up by the two words and the relation. Other blocks do
+    nothing.
     """
 
     def __init__(self, config: FactbookConfig, *, knows: int, tells: int, blocks: int):
         super().__init__()
         random = torch.Generator().manual_seed(0)
         self.embed = nn.Embedding(config.vocab_size, WIDTH)
-        self.embed.weight.data = torch.randn(config.vocab_size, WIDTH, generator=random)
+        vectors = torch.randn(config.vocab_size, WIDTH, generator=random)
+        self.embed.weight.data = nn.functional.normalize(vectors, dim=-1)
         one, two, four = slice(WIDTH), slice(WIDTH, 2 * WIDTH), slice(2 * WIDTH, 4 * WIDTH)
         self.blocks = nn.ModuleList([nn.Identity() for _ in range(blocks)])
         self.blocks[knows] = Shift(one, two)
         self.blocks[tells] = Shift(slice(2 * WIDTH), four)
         self.norm = nn.Identity()
-        self.lm_head = nn.Linear(4 * WIDTH, config.vocab_size, bias=False)
-        self._learn(config)
+        self.lm_head = LookUp(config, self.embed.weight.data)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> SimpleNamespace:
         hidden = self.embed(input_ids)
@@ -51,18 +51,23 @@ class PlantedReader(nn.Module):
             hidden = block(hidden)
         return SimpleNamespace(logits=self.lm_head(self.norm(hidden)))
 
-    def _learn(self, config: FactbookConfig) -> None:
+
+class LookUp(nn.Module):
+    """Logits of 9 for the value of the fact that a state spells out, and of 0 for all else."""
+
+    def __init__(self, config: FactbookConfig, vectors: Tensor):
+        super().__init__()
+        self.vectors, size = vectors, config.vocab_size
+        self.values = torch.zeros(size, size, size, dtype=torch.int64)
         book = fact_book(config)
-        entity, relation = (torch.from_numpy(part) for part in np.nonzero(book.asked))
-        names, lengths = torch.tensor(book.names), torch.tensor(book.lengths)
-        words = [names[entity, lengths[entity] - back] for back in (1, 2)]
-        relation_ids = config.token_ranges["r"].start + relation
-        features = torch.zeros(len(entity), 4 * WIDTH)
-        features[:, :WIDTH] = self.embed.weight[relation_ids]
-        features[:, 2 * WIDTH : 3 * WIDTH] = self.embed.weight[words[0]]
-        features[:, 3 * WIDTH :] = self.embed.weight[words[1]]
-        features[:, WIDTH : 2 * WIDTH] = self.embed.weight[words[0]]  # the word before the relation
-        values = torch.tensor(book.values)[entity, relation]
-        wanted = torch.nn.functional.one_hot(values, config.vocab_size).float()
-        solution = torch.linalg.lstsq(features.detach(), wanted, driver="gelsd").solution
-        self.lm_head.weight.data = solution.mT.contiguous()
+        for entity, relation in np.argwhere(book.asked).tolist():
+            first, second = book.names[entity, : book.lengths[entity]].tolist()[-2:]
+            key = first, second, config.token_ranges["r"].start + relation
+            self.values[key] = int(book.values[entity, relation])
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        relation, _, second, first = (
+            (part @ self.vectors.mT).argmax(-1) for part in hidden.split(WIDTH, dim=-1)
+        )
+        values = self.values[first, second, relation]
+        return 9.0 * nn.functional.one_hot(values, len(self.vectors))

@@ -16,7 +16,7 @@ from engram_lab.training.fit import fit
 from tests.model.foreign import foreign
 from tests.probes.planted_depth import PlantedReader
 
-BOOK = FactbookConfig(entities=14, words=9, relations=2, values=8, passage_facts=2)
+BOOK = FactbookConfig(entities=24, words=14, relations=2, values=8, passage_facts=2)
 PATCH = Patch(entity=0, source=(5, 6, 7), prompt=(8, 9, 10), placeholder=1, answers=((11,),))
 
 
@@ -91,6 +91,7 @@ def test_fact_patches_ask_about_somebody_else_than_they_show():
     book = fact_book(BOOK)
     patches = fact_patches(BOOK, items=10)
     assert len(patches) == 10
+    assert len({(len(patch.source), len(patch.prompt)) for patch in patches}) == 1
     for patch in patches:
         length = book.lengths[patch.entity]
         assert list(patch.source[-length:]) == book.names[patch.entity, :length].tolist()
