@@ -85,12 +85,23 @@ def ablation_rows(recall=0.1, reading=0.9, permuted=0.05) -> pd.DataFrame:
     )
 
 
-def test_facts_in_the_table_and_reading_outside_are_three_claims():
-    assert list(outcomes(ablation_claims(ablation_rows())).values()) == ["supported"] * 3
+def test_facts_in_the_table_and_reading_outside_are_four_claims():
+    assert list(outcomes(ablation_claims(ablation_rows())).values()) == ["supported"] * 4
     other = outcomes(ablation_claims(ablation_rows(recall=0.9, reading=0.3, permuted=0.95)))
-    assert list(other.values()) == ["contradicted"] * 3
-    with pytest.raises(ValueError, match="An empty share means"):
-        ablation_claims(ablation_rows().assign(retained_corrected=np.nan))
+    assert list(other.values()) == ["contradicted"] * 4
+
+
+def test_what_a_model_never_knew_it_cannot_keep():
+    rows = ablation_rows()
+    nothing = rows.assign(
+        retained_corrected=rows["retained_corrected"].where(rows["task"] != "passage")
+    )
+    claims = outcomes(ablation_claims(nothing))
+    assert len(claims) == 2 and not any("reading" in claim for claim in claims)
+    with pytest.raises(ValueError, match="models that know the answers of task 'closed_book'"):
+        ablation_claims(rows.assign(retained_corrected=np.nan))
+    with pytest.raises(ValueError, match="need task 'chains' under 'rows_zero'"):
+        ablation_claims(rows, reading="chains")
 
 
 def gate_rows() -> pd.DataFrame:
