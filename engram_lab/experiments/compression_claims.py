@@ -51,7 +51,8 @@ def count_checks(
         sizes = groups[groups["tokenizer"] == tokenizer].set_index("rank")["size"]
         for check in (*_reduction(own, table6), *_canonical(own, reports), *_sizes(sizes, table6)):
             rows.append({"tokenizer": tokenizer} | check)
-    frame = pd.DataFrame(rows)
+    columns = ["tokenizer", "claim", "published", "measured", "kind", "ids_off"]
+    frame = pd.DataFrame(rows, columns=columns)
     return frame.assign(outcome=["differs" if off else "exact" for off in frame["ids_off"]])
 
 

@@ -21,7 +21,8 @@ def script_shares(frame: pd.DataFrame, *, tokenizer: str) -> go.Figure:
     made_by = "probes.compression_scripts.script_frame"
     require(frame, "tokenizer", "script", "ids", *measured, made_by=made_by)
     rows = of_tokenizer(frame, tokenizer).sort_values("removed_share")
-    labels = [f"{row.script} ({row.ids:,})" for row in rows.itertuples()]
+    names = rows["script"].replace("Cjk", "Chinese")
+    labels = [f"{name} ({ids:,})" for name, ids in zip(names, rows["ids"], strict=True)]
     shade = KINDS["accent"][1]
     figure = go.Figure()
     for measure, name, colour, width in (
