@@ -16,10 +16,13 @@ RIVALS = {
 }
 NATS, NAMES, LAYERS = "nats of KL", "of names told right", "layers"
 INTERVAL = 2 * 1.96  # standard errors in an interval of 95 %
+MEMORY_BLOCK = 1  # of the hybrids in catalog.engram_depth
 
 
 def early_layers(frame: pd.DataFrame) -> list[int]:
-    """Layers behind the first block and up to the middle of the plain model.
+    """Layers behind the block that reads the memory, up to the middle of the plain model.
+
+    What differs at or before that block cannot be the memory's doing within a text.
 
     Args:
         frame: rows with columns model and layer.
@@ -28,9 +31,12 @@ def early_layers(frame: pd.DataFrame) -> list[int]:
         ValueError: if there are no rows of the plain model.
     """
     last = frame.loc[frame["model"] == PLAIN, "layer"].max()
-    if not last >= 2:
-        raise ValueError(f"claims about depth need rows of {PLAIN!r} with at least two blocks")
-    return list(range(1, int(last) // 2 + 1))
+    if not last >= 2 * (MEMORY_BLOCK + 1):
+        raise ValueError(
+            f"claims about depth need rows of {PLAIN!r} with at least {2 * (MEMORY_BLOCK + 1)} "
+            f"blocks, so that a layer lies between memory and middle; the last layer is {last}"
+        )
+    return list(range(MEMORY_BLOCK + 1, int(last) // 2 + 1))
 
 
 def lens_numbers(frame: pd.DataFrame, *, token_class: str = "all") -> pd.DataFrame:

@@ -272,6 +272,8 @@ def _note(frame: pd.DataFrame, memory_layers: Sequence[int]) -> str:
     probes = frame[frame["probe"] != "patch"]
     if "control_accuracy" in probes and len(probes):
         text += f" Probes on random labels: at most {probes['control_accuracy'].max():.1%}."
+    if "known_accuracy" in frame and frame["known_accuracy"].notna().any():
+        text += f" Facts told without a patch, name and all: {frame['known_accuracy'].mean():.0%}."
     if memory_layers:
         text += " Shaded: the step over a block that reads its memory."
     known = f"{provenance(frame)}. {held_equal(frame)}".strip(". ")

@@ -1,5 +1,7 @@
 """Depth of entities for a trained model: the fact book's names, names of nobody, patches."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
@@ -23,7 +25,8 @@ def trained_entities(trained_run: TrainedRun) -> pd.DataFrame:
     Returns:
         Columns names ("book", "nobody": see `entity_mentions`), those of `entity_frame`, and
         memory_layers (blocks that read a memory, as text), train_tokens and params. Rows of the
-        probe "patch" are those of `patch_accuracy`, with names "book" and an example: asked (name,
+        probe "patch" are those of `patch_accuracy`, with names "book", known_accuracy (of the same
+        facts when the source itself goes on with the relation) and an example: asked (name,
         relation and value of one patch) and said (what the prompt said). Numbers have six
         significant digits.
 
@@ -60,8 +63,20 @@ def _patched(trained_run: TrainedRun, config: FactbookConfig, patches: list[Patc
     said = first.map(lambda text: names[int(text.removeprefix("#"))])
     name = example.source[-fact_book(config).lengths[example.entity] :]
     asked = " ".join(names[i] for i in (*name, example.prompt[-1], *example.answers[0]))
+    known = patch_frame(trained_run.model, [_asked_plainly(patch) for patch in patches])
     rows = patch_accuracy(frame)
-    return rows.assign(names="book", asked=asked, said=rows["layer"].map(said))
+    return rows.assign(
+        names="book",
+        known_accuracy=known.loc[known["layer"] == 0, "hit"].mean(),
+        asked=asked,
+        said=rows["layer"].map(said),
+    )
+
+
+def _asked_plainly(patch: Patch) -> Patch:
+    """The source itself, going on with the relation: does the model know the fact at all?"""
+    prompt = (*patch.source, patch.prompt[-1])
+    return replace(patch, prompt=prompt, placeholder=len(patch.source) - 1)
 
 
 def fact_patches(config: FactbookConfig, *, items: int = 300, seed: int = 0) -> list[Patch]:

@@ -82,8 +82,8 @@ def one(verdicts, words: str) -> str:
     return found
 
 
-def test_early_layers_lie_between_the_first_block_and_the_middle_of_the_plain_model():
-    assert early_layers(lens_rows()) == [1, 2, 3, 4]
+def test_early_layers_lie_between_the_memory_and_the_middle_of_the_plain_model():
+    assert early_layers(lens_rows()) == [2, 3, 4]
     with pytest.raises(ValueError, match="experts"):
         early_layers(lens_rows().query("model == 'engram'"))
 
@@ -91,10 +91,10 @@ def test_early_layers_lie_between_the_first_block_and_the_middle_of_the_plain_mo
 def test_lens_numbers_are_means_areas_and_half_layers():
     numbers = lens_numbers(lens_rows()).set_index(["model", "memory", "seed"])
     plain = numbers.loc["experts", "kept", 0]
-    assert plain["early_nats"] == pytest.approx(np.mean([7, 6, 5, 4]))
+    assert plain["early_nats"] == pytest.approx(np.mean([6, 5, 4]))
     assert plain["area_nats"] == pytest.approx(4.0)
     assert plain["half_layer"] == 5  # below half of 8, not at it
-    assert numbers.loc[("engram", "kept", 0), "early_nats"] == pytest.approx(4.5)
+    assert numbers.loc[("engram", "kept", 0), "early_nats"] == pytest.approx(4.0)
 
 
 def test_a_lower_curve_that_nowhere_crosses_is_supported():

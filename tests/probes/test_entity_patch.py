@@ -129,6 +129,7 @@ def test_a_trained_model_gives_rows_for_book_nobody_and_patches():
     assert (frame["train_tokens"] == 128).all() and frame["params"].gt(0).all()
     patched = frame[frame["probe"] == "patch"]
     assert patched["said"].str.match(r"[nrv\d?\[<|]").all() and patched["asked"].nunique() == 1
+    assert patched["known_accuracy"].between(0, 1).all()
     if config.engram is not None:
         assert {"with_row", "without_rows"} <= set(frame["probe"])
     other = RunConfig(model=tiny(vocab_size(DataConfig(corpus="d5"))), data=DataConfig(corpus="d5"))
