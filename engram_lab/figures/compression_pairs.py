@@ -80,6 +80,8 @@ def minimal_pairs(frame: pd.DataFrame) -> go.Figure:
     figure.update_xaxes(
         tickvals=tokenizers,
         ticktext=[NAMES.get(name, name).replace(" (", "<br>(") for name in tokenizers],
+        categoryorder="array",
+        categoryarray=tokenizers,
         side="top",
         range=[-0.5, len(tokenizers) - 0.5],
         ticks="",

@@ -10,6 +10,7 @@ text, `_PAIRS` finds the spellings that text keeps apart, `_MINIMAL` asks for kn
 Source: Engram paper, section 2.2 and appendix C, table 6.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -118,41 +119,17 @@ def _reading(tokenizer: str) -> CompressionRun:
     return CompressionRun(tokenizer=tokenizer, tokens=tokens)
 
 
-ENGRAM_COMPRESSION = Sweep(
-    name="engram_compression", grid=_tokenizers, configure=_alone, measure=kinds, execute=merge
-)
-ENGRAM_COMPRESSION_GROUPS = Sweep(
-    name="engram_compression_groups",
-    grid=_tokenizers,
-    configure=_alone,
-    measure=groups,
-    execute=merge,
-)
-ENGRAM_COMPRESSION_TEXT = Sweep(
-    name="engram_compression_text",
-    grid=_tokenizers,
-    configure=_reading,
-    measure=text,
-    execute=merge,
-)
-ENGRAM_COMPRESSION_PAIRS = Sweep(
-    name="engram_compression_pairs",
-    grid=_tokenizers,
-    configure=_reading,
-    measure=pairs,
-    execute=merge,
-)
-ENGRAM_COMPRESSION_MINIMAL = Sweep(
-    name="engram_compression_minimal",
-    grid=_tokenizers,
-    configure=_alone,
-    measure=minimal_pairs,
-    execute=merge,
-)
-ENGRAM_COMPRESSION_SCRIPTS = Sweep(
-    name="engram_compression_scripts",
-    grid=_tokenizers,
-    configure=_alone,
-    measure=scripts,
-    execute=merge,
-)
+def _sweep(
+    name: str,
+    configure: Callable[[str], CompressionRun],
+    measure: Callable[[Merging], pd.DataFrame],
+) -> Sweep:
+    return Sweep(name=name, grid=_tokenizers, configure=configure, measure=measure, execute=merge)
+
+
+ENGRAM_COMPRESSION = _sweep("engram_compression", _alone, kinds)
+ENGRAM_COMPRESSION_GROUPS = _sweep("engram_compression_groups", _alone, groups)
+ENGRAM_COMPRESSION_TEXT = _sweep("engram_compression_text", _reading, text)
+ENGRAM_COMPRESSION_PAIRS = _sweep("engram_compression_pairs", _reading, pairs)
+ENGRAM_COMPRESSION_MINIMAL = _sweep("engram_compression_minimal", _alone, minimal_pairs)
+ENGRAM_COMPRESSION_SCRIPTS = _sweep("engram_compression_scripts", _alone, scripts)
