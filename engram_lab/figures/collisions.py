@@ -86,7 +86,7 @@ def heads_figure(frame: pd.DataFrame) -> go.Figure:
         part = pd.concat([single, frame[(frame["split"] == split) & (frame["heads"] > 1)]])
         for order, rows in part.groupby("order"):
             _head_lines(figure, rows.sort_values("heads"), int(order), col)
-        panel_title(figure, title, row=1, col=col, above=44)
+        panel_title(figure, title, row=1, col=col, above=60)
     ticks = sorted(frame["heads"].unique())
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=ticks, title_text="hash heads")
     figure.update_yaxes(range=[0, 1.03], tickformat=".0%")
@@ -102,7 +102,7 @@ def heads_figure(frame: pd.DataFrame) -> go.Figure:
             f"dash-dotted: in its cleanest row. One head has {one['rows']:,} rows; the parameters "
             "of the table are the same everywhere."
         ),
-        room=Room(height=340, head=76),
+        room=Room(height=340, head=92),
     )
 
 
