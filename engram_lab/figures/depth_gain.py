@@ -58,7 +58,7 @@ def depth_gain(
         panel_title(figure, title, row=1, col=col, above=4)
     labels = [COMPARISONS.get(name, (str(name), ""))[0] for name in names]
     figure.update_yaxes(
-        range=[len(names) - 0.5, -0.5], tickvals=list(range(len(names))), showgrid=False, ticks=""
+        range=[len(names) - 0.5, -0.65], tickvals=list(range(len(names))), showgrid=False, ticks=""
     )
     figure.update_yaxes(ticktext=labels, row=1, col=1)
     figure.update_xaxes(title_text="depth gain (layers)")
@@ -119,7 +119,7 @@ def _published(figure: go.Figure, published: pd.DataFrame, part: pd.DataFrame, p
     shade = COLOURS["published"]
     figure.add_scatter(
         x=(published["soft_alignment_index"] - published["engram_layer"]) * share,
-        y=[place - 0.4] * len(published),
+        y=[place - 0.45] * len(published),
         mode="markers",
         marker={
             "symbol": [symbol(kind, "diamond") for kind in published["kind"]],

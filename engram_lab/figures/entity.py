@@ -76,7 +76,7 @@ def entity_depth(
     last = int(frame["layer"].max())
     figure.update_xaxes(range=[-0.4, last + 0.4], dtick=1 + last // 16, title_text="layer")
     figure.update_yaxes(range=[-0.02, 1.02], tickformat=".0%")
-    figure.update_yaxes(title_text="names told right", row=1, col=1)
+    figure.update_yaxes(title_text="told right", row=1, col=1)
     legend = {"orientation": "h", "x": 0, "y": 1 + 26 / HEIGHT, "yanchor": "bottom"}
     figure.update_layout(legend=legend, showlegend=True)
     return titled(
