@@ -79,6 +79,7 @@ def execute(path: Path, output: Path, *, page: bool = True) -> None:
         kernel_manager_class=OwnKernel,
         kernel_name="python3",
         timeout=None,
+        startup_timeout=300,  # seconds; a busy machine takes more than the usual one minute
         extra_arguments=["--log-level=ERROR"],  # or it warns of its own loopback socket each time
         resources={"metadata": {"path": str(path.resolve().parent)}},
         on_cell_start=announce,
