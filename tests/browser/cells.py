@@ -42,6 +42,10 @@ MICROSCOPE = """
 from engram_lab.widgets.microscope import memory_microscope
 memory_microscope(model, counting, "the children of", index=index)
 """
+COLLISIONS = """
+from engram_lab.widgets.collisions import collision_arcade
+collision_arcade(keys=1_000, rows=1_000, heads=3)
+"""
 
 CELLS = {
     "model": MODEL,
@@ -51,5 +55,6 @@ CELLS = {
     "lens": LENS,
     "cka": CKA,
     "microscope": MICROSCOPE,
+    "collisions": COLLISIONS,
 }
-BOARDS = ("gates", "allocation", "lens", "cka", "microscope")
+BOARDS = ("gates", "allocation", "lens", "cka", "microscope", "collisions")
