@@ -39,9 +39,7 @@ def map_effect(frame: pd.DataFrame, *, verdict: Any = None) -> go.Figure:
     columns = ("arm", "allocation_ratio", "seed", "token_class", "loss_nats", "eval_tokens")
     require(frame, *columns, made_by="probes.compression_loss.spelling_loss")
     hybrids = frame[frame["arm"] != "experts"]
-    losses = losses_by_seed(hybrids, ["arm", "allocation_ratio"])
-    deltas = minus_reference(losses, "arm", "raw", within=["allocation_ratio"])
-    deltas = deltas[deltas["arm"] == "canonical"]
+    deltas = _deltas(hybrids)
     share = _shares(hybrids)
     classes = [name for name in CLASSES if name in share.index]
     labels = {name: f"{CLASSES[name]}<br>{share[name]:.1%} of tokens" for name in classes}
@@ -76,6 +74,13 @@ def map_effect(frame: pd.DataFrame, *, verdict: Any = None) -> go.Figure:
         ),
         room=Room(height=30 + 44 * len(classes), left=150, head=24),
     )
+
+
+def _deltas(hybrids: pd.DataFrame) -> pd.DataFrame:
+    """Loss of canonical ids minus that of raw ones, by ratio, seed and class."""
+    losses = losses_by_seed(hybrids, ["arm", "allocation_ratio"])
+    deltas = minus_reference(losses, "arm", "raw", within=["allocation_ratio"])
+    return deltas[deltas["arm"] == "canonical"]
 
 
 def _shares(frame: pd.DataFrame) -> pd.Series:
