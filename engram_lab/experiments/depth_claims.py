@@ -132,7 +132,7 @@ def gain_claims(frame: pd.DataFrame, *, estimator: str = "debiased") -> list[Ver
         for (one, other), words in pairs.items():
             if not {one, other} <= set(gain):
                 continue
-            spread = np.hypot(error[one], error[other])
+            spread = np.hypot(error[one], error[other]).fillna(0.0)  # seeds alone where unknown
             verdicts.append(
                 seed_claim(
                     (gain[other] - gain[one]).to_dict(),

@@ -48,6 +48,8 @@ def null_sentence(verdict: Verdict, *, width: float = NULL_WIDTH) -> str:
     if not width > 0:
         raise ValueError(f"null_sentence needs a positive width; got {width}")
     found = f"interval {verdict.low:+.4f} to {verdict.high:+.4f} nats"
+    if verdict.n_seeds < 2:
+        return f"{verdict.claim}: not decided ({found} of one seed says nothing of seeds)."
     if not verdict.low <= 0 <= verdict.high:
         return f"{verdict.claim}: there is a difference ({found})."
     if verdict.high - verdict.low < width:

@@ -115,7 +115,8 @@ def _seeds(figure: go.Figure, rows: pd.DataFrame, name: str, place: int, *, col:
 def _published(figure: go.Figure, published: pd.DataFrame, part: pd.DataFrame, place: int) -> None:
     columns = ("engram_layer", "soft_alignment_index", "kind")
     require(published, *columns, made_by="load_published('engram_fig4_alignment'), which")
-    share = 2 * part["layers"].max() / PUBLISHED_BLOCKS
+    own = part[part["comparison"] == "engram"]
+    share = 2 * own["layers"].max() / PUBLISHED_BLOCKS
     shade = COLOURS["published"]
     figure.add_scatter(
         x=(published["soft_alignment_index"] - published["engram_layer"]) * share,
@@ -140,9 +141,9 @@ def _published(figure: go.Figure, published: pd.DataFrame, part: pd.DataFrame, p
 
 def _note(frame: pd.DataFrame, published: pd.DataFrame | None) -> str:
     text = (
-        f"Mean over the first {int(frame['layers'].max())} layers of: the plain layer that a layer "
-        "stands for, minus its own depth. Points: seeds, each with the interval over halves of the "
-        "samples; bar: their mean. Compared with pure experts of the same seed; the null compares "
+        "Mean over the first half of the layers of: the plain layer that a layer stands for, minus "
+        "its own depth. Points: seeds, each with the interval over halves of the samples where it "
+        "is known; bar: their mean. Compared with pure experts of the same seed; the null compares "
         "them with those of another."
     )
     if "samples" in frame:

@@ -66,6 +66,7 @@ def hot_tier_arms(
         for arm in arms:
             _bar(figure, deltas[(deltas["rows"] == size) & (deltas["arm"] == arm)], arm, col=col)
         panel_title(figure, _size_title(frame, size), row=1, col=col, above=4)
+        figure.layout.annotations[-1].update(align="left")
     if published is not None:
         fullest = frame.groupby("rows")["arm"].nunique().idxmax()
         _published(figure, published, arms, col=1 + sizes.index(fullest))

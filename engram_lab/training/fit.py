@@ -12,7 +12,7 @@ from filelock import FileLock
 from torch import nn
 
 from engram_lab import paths
-from engram_lab.configs import fingerprint, to_json
+from engram_lab.configs import fingerprint
 from engram_lab.model.modeling import EngramLM
 from engram_lab.tokens.compression import VocabCompression
 from engram_lab.tokens.corpus import Documents
@@ -92,7 +92,7 @@ def fit(
             NextToken(data.train, run_config.train, run_config.seed),
             run_config.train,
             steps=run_config.steps,
-            identity=to_json(run_config),
+            identity=run_config,
         )
         finished = loop.run(
             progress=progress, folder=None if checkpoint_dir is None else Path(checkpoint_dir)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 
+from engram_lab.configs import from_json, to_json
 from engram_lab.training import checkpoint as checkpoints
 from engram_lab.training.config import TrainConfig, rate_factor
 from engram_lab.training.device import accelerator_for, data_parallel
@@ -40,7 +41,7 @@ class Loop:
         objective: what it is trained for.
         train: how.
         steps: updates of the whole run.
-        identity: JSON of the run's config; a checkpoint of another run is refused.
+        identity: config of the run; a checkpoint of another run is refused.
 
     Attributes:
         step: finished updates.
@@ -55,7 +56,7 @@ class Loop:
         train: TrainConfig,
         *,
         steps: int,
-        identity: str,
+        identity: object,
     ):
         self.objective, self.train, self.steps, self.identity = objective, train, steps, identity
         self.accelerator = accelerator_for(train.device)
@@ -179,7 +180,7 @@ class Loop:
                 "tokens": self.tokens,
                 "seconds": self.seconds,
                 "history": self.history,
-                "config": self.identity,
+                "config": to_json(self.identity),
             }
             checkpoints.save_checkpoint(
                 folder,
@@ -198,7 +199,7 @@ class Loop:
         found = checkpoints.load_newest(folder)
         if found is None:
             return
-        if found.state["config"] != self.identity:
+        if not self._is_mine(found.state["config"]):
             raise ValueError(
                 f"the checkpoints in {folder} belong to a run of another config. "
                 "Give this run a folder of its own, or delete that one."
@@ -208,3 +209,11 @@ class Loop:
         checkpoints.set_random_states(found.random)
         self.step, self.tokens = found.step, found.state["tokens"]
         self.seconds, self.history = found.state["seconds"], found.state["history"]
+
+    def _is_mine(self, stored: str) -> bool:
+        """Whether a stored config is that of this run; fields it does not know are at default."""
+        try:
+            known = to_json(from_json(type(self.identity), stored))
+        except ValueError:
+            return False
+        return known == to_json(self.identity)

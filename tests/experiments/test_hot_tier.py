@@ -123,6 +123,11 @@ def test_claims_find_a_planted_gain_and_a_planted_null():
     assert "no difference to speak of" in null_sentence(hot_tier_claims(same)[0])
 
 
+def test_one_seed_decides_nothing():
+    one = Verdict(claim="A", difference=0.0, low=-0.001, high=0.001, n_seeds=1, n_documents=9)
+    assert "not decided" in null_sentence(one) and "one seed" in null_sentence(one)
+
+
 def test_a_wide_interval_decides_nothing():
     wide = Verdict(claim="A", difference=0.0, low=-0.02, high=0.02, n_seeds=3, n_documents=9)
     assert "not decided" in null_sentence(wide)

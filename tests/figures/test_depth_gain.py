@@ -14,7 +14,7 @@ def rows() -> pd.DataFrame:
         [
             {"comparison": name, "seed": seed, "estimator": "debiased", "removed": removed}
             | {"gain": gain + 0.1 * seed, "low": gain - 0.1, "high": gain + 0.4}
-            | {"layers": 4, "samples": 2_000}
+            | {"layers": 5 if name == "deeper" else 4, "samples": 2_000}
             for removed in (0, 2)
             for name, gain in gains.items()
             for seed in (0, 1, 2)

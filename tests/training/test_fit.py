@@ -4,6 +4,7 @@ import gc
 import json
 import shutil
 import weakref
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from engram_lab import paths
 from engram_lab.configs import fingerprint
 from engram_lab.training import fit as fit_module
+from engram_lab.training import loop
 from engram_lab.training.checkpoint import checkpoint_paths
 from engram_lab.training.data import load_data
 from engram_lab.training.fit import HISTORY, fit, load_or_fit
@@ -170,6 +172,25 @@ def test_a_damaged_newest_checkpoint_costs_only_its_own_steps(tmp_path):
     with pytest.warns(UserWarning, match="damaged"):
         resumed = quiet(config, checkpoint_dir=tmp_path)
     assert_equal_weights(resumed.model, whole.model)
+
+
+def test_a_checkpoint_from_before_a_field_existed_is_gone_on_from(tmp_path, monkeypatch):
+    config = small_run(checkpoint_every=2)
+    whole = quiet(config, checkpoint_dir=tmp_path)
+    load = loop.checkpoints.load_newest
+
+    def older(folder):
+        found = load(folder)
+        stored = json.loads(found.state["config"])
+        del stored["data"]["topic_zipf"]
+        found.state["config"] = json.dumps(stored)
+        return found
+
+    monkeypatch.setattr(loop.checkpoints, "load_newest", older)
+    assert_equal_weights(quiet(config, checkpoint_dir=tmp_path).model, whole.model)
+    changed = replace(config, data=replace(config.data, topic_zipf=0.5))
+    with pytest.raises(ValueError, match="another config"):
+        quiet(changed, checkpoint_dir=tmp_path)
 
 
 def test_checkpoints_of_another_config_are_refused(tmp_path):
