@@ -27,11 +27,12 @@ demo: $(STAMP)  ## run the quickstart notebook with its real training runs; prin
 	ENGRAM_LAB_HOME="$(CURDIR)/build/demo" \
 	$(PY) scripts/run_notebook.py --output build/demo notebooks/00_quickstart.ipynb
 
-test: $(STAMP)  ## every test but the slow ones and those in a browser, two at a time
+test: $(STAMP)  ## every test but the slow ones, two at a time; those in a browser afterwards
 	$(PYTEST) -m "not slow and not browser" $(ARGS)
+	$(MAKE) test-browser
 
-test-browser: $(STAMP)  ## the widgets in a real browser (needs chromium)
-	$(TEST_ENV) $(PY) -m pytest -m browser tests/browser $(ARGS)
+test-browser: $(STAMP)  ## the widgets in a real browser (skipped without chromium)
+	$(TEST_ENV) $(PY) -m pytest tests/browser -m browser $(if $(filter test-browser,$(MAKECMDGOALS)),$(ARGS))
 
 test-slow: $(STAMP)  ## the slow tests alone
 	$(TEST_ENV) $(PY) -m pytest -m slow $(ARGS)

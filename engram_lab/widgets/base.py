@@ -137,7 +137,7 @@ def _sendable(figure: go.Figure) -> go.Figure:
     for trace in copy.data:
         for name in {"z", "customdata"} & set(trace):
             values = np.asarray(trace[name], dtype=object)
-            if pd.isna(values).any():
+            if values.ndim and pd.isna(values).any():  # None alone is no table
                 trace[name] = np.where(pd.isna(values), None, values)
     return copy
 
