@@ -8,9 +8,9 @@ from plotly.subplots import make_subplots
 
 from engram_lab.figures.allocation import MADE_BY, sentences
 from engram_lab.figures.footer import held_equal, provenance
-from engram_lab.figures.losses import class_names, losses_by_seed, minus_reference, over_seeds
-from engram_lab.figures.panels import panel_title
-from engram_lab.figures.style import RULE, SOFT_INK, Room, colour, require, titled, translucent
+from engram_lab.figures.losses import class_names, losses_by_seed, minus_reference
+from engram_lab.figures.panels import bar_and_seeds, panel_title
+from engram_lab.figures.style import RULE, SOFT_INK, Room, colour, require, titled
 
 ARMS = {
     "engram": "memory,<br>own addresses",
@@ -89,29 +89,9 @@ def _axes(figure: go.Figure, deltas: pd.DataFrame, arms: int, reference: str) ->
 
 
 def _arm(figure: go.Figure, deltas: pd.DataFrame, arm: str, col: int) -> None:
-    label, shade, place = ARMS.get(arm, arm), colour(arm), {"row": 1, "col": col}
-    mean = float(over_seeds(deltas, ["arm"])["mean"].iloc[0])
-    figure.add_bar(
-        x=[mean],
-        y=[label],
-        orientation="h",
-        width=0.36,
-        marker={"color": translucent(shade, 0.35), "line": {"color": shade, "width": 1}},
-        hovertemplate="mean %{x:+.4f} nats<extra></extra>",
-        name=arm,
-        showlegend=False,
-        **place,
-    )
-    figure.add_scatter(
-        x=deltas["delta_nats"],
-        y=[label] * len(deltas),
-        customdata=deltas["seed"],
-        mode="markers",
-        marker={"color": shade, "size": 7, "line": {"color": "white", "width": 1}},
-        hovertemplate="seed %{customdata}: %{x:+.4f} nats<extra></extra>",
-        name=f"{arm}, seeds",
-        showlegend=False,
-        **place,
+    label, place = ARMS.get(arm, arm), {"row": 1, "col": col}
+    mean = bar_and_seeds(
+        figure, deltas, arm=arm, label=label, shade=colour(arm), width=0.36, col=col
     )
     figure.add_annotation(
         text=f"{mean:+.3f}".replace("-", "−"), x=mean, y=label, yshift=22, showarrow=False, **place

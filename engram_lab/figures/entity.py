@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 
 from engram_lab.figures.allocation import sentences
 from engram_lab.figures.footer import held_equal, provenance
-from engram_lab.figures.panels import Line, panel_title
+from engram_lab.figures.panels import Line, memory_blocks, panel_title
 from engram_lab.figures.style import (
     COLOURS,
     RULE,
@@ -71,7 +71,7 @@ def entity_depth(
                 _curve(figure, rows, line, col=col, shown=line.name not in drawn)
                 drawn.add(line.name)
         _alone(figure, part, col=col)
-        _shade(figure, memory_layers, col=col)
+        memory_blocks(figure, memory_layers, col=col)
         panel_title(figure, title, row=1, col=col, above=4)
     last = int(frame["layer"].max())
     figure.update_xaxes(range=[-0.4, last + 0.4], dtick=1 + last // 16, title_text="layer")
@@ -245,20 +245,6 @@ def _alone(figure: go.Figure, part: pd.DataFrame, *, col: int) -> None:
     if column in part and part[column].notna().any():
         line = {"color": SOFT_INK, "width": 1, "dash": "dot"}
         figure.add_hline(y=float(part[column].mean()), line=line, layer="below", row=1, col=col)
-
-
-def _shade(figure: go.Figure, layers: Sequence[int], *, col: int) -> None:
-    """The step over every block that reads a memory."""
-    for layer in layers:
-        figure.add_vrect(
-            x0=layer,
-            x1=layer + 1,
-            fillcolor=translucent(COLOURS["engram"], 0.09),
-            line_width=0,
-            layer="below",
-            row=1,
-            col=col,
-        )
 
 
 def _note(frame: pd.DataFrame, memory_layers: Sequence[int]) -> str:

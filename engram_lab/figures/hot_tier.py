@@ -10,8 +10,8 @@ from plotly.subplots import make_subplots
 from engram_lab.figures.allocation import sentences
 from engram_lab.figures.collisions import ORDER_COLOURS, ORDER_SYMBOLS
 from engram_lab.figures.footer import held_equal, provenance, short_number
-from engram_lab.figures.losses import losses_by_seed, minus_reference, over_seeds
-from engram_lab.figures.panels import panel_title
+from engram_lab.figures.losses import losses_by_seed, minus_reference
+from engram_lab.figures.panels import bar_and_seeds, panel_title
 from engram_lab.figures.style import (
     COLOURS,
     DASHES,
@@ -21,7 +21,6 @@ from engram_lab.figures.style import (
     require,
     symbol,
     titled,
-    translucent,
 )
 
 MADE_BY = "probes.hot_tier.hot_tier_loss"
@@ -142,30 +141,7 @@ def _bar(figure: go.Figure, deltas: pd.DataFrame, arm: str, *, col: int) -> None
     if deltas.empty:
         return
     label, shade = ARMS[arm]
-    mean = float(over_seeds(deltas, ["arm"])["mean"].iloc[0])
-    place = {"row": 1, "col": col}
-    figure.add_bar(
-        x=[mean],
-        y=[label],
-        orientation="h",
-        width=0.4,
-        marker={"color": translucent(shade, 0.35), "line": {"color": shade, "width": 1}},
-        hovertemplate="mean %{x:+.4f} nats<extra></extra>",
-        name=arm,
-        showlegend=False,
-        **place,
-    )
-    figure.add_scatter(
-        x=deltas["delta_nats"],
-        y=[label] * len(deltas),
-        customdata=deltas["seed"],
-        mode="markers",
-        marker={"color": shade, "size": 7, "line": {"color": "white", "width": 1}},
-        hovertemplate="seed %{customdata}: %{x:+.4f} nats<extra></extra>",
-        name=f"{arm}, seeds",
-        showlegend=False,
-        **place,
-    )
+    bar_and_seeds(figure, deltas, arm=arm, label=label, shade=shade, width=0.4, col=col)
 
 
 def _published(figure: go.Figure, published: pd.DataFrame, arms: list[str], *, col: int) -> None:

@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 
 from engram_lab.figures.allocation import sentences
 from engram_lab.figures.footer import held_equal, provenance
-from engram_lab.figures.panels import Line, panel_title
+from engram_lab.figures.panels import Line, memory_blocks, panel_title
 from engram_lab.figures.style import COLOURS, DASHES, Room, colour, require, titled, translucent
 
 MADE_BY = "probes.lens.logit_lens"
@@ -57,8 +57,7 @@ def lens_curve(
         means = _by_seed(rows, measure, keys)
         for names, part in means.groupby(keys, sort=False) if keys else [((), means)]:
             _draw(figure, part, looks[names], measure, col=col)
-        for layer in memory_layers:
-            _shade(figure, layer, col=col)
+        memory_blocks(figure, memory_layers, col=col)
         if len(panels) > 1:
             panel_title(figure, title, row=1, col=col, above=4)
     _axes(figure, frame, measure)
@@ -159,19 +158,6 @@ def _draw(figure: go.Figure, part: pd.DataFrame, line: Line, measure: str, *, co
         legendgroup=line.name,
         showlegend=col == 1,
         **place,
-    )
-
-
-def _shade(figure: go.Figure, layer: int, *, col: int) -> None:
-    """The step over a block that reads a memory: from the stream before it to that behind it."""
-    figure.add_vrect(
-        x0=layer,
-        x1=layer + 1,
-        fillcolor=translucent(COLOURS["engram"], 0.09),
-        line_width=0,
-        layer="below",
-        row=1,
-        col=col,
     )
 
 

@@ -1,12 +1,13 @@
 """What several figures draw alike: seeds with their mean and range, the title of a panel."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 import plotly.graph_objects as go
 
 from engram_lab.figures.losses import over_seeds
-from engram_lab.figures.style import INK, translucent
+from engram_lab.figures.style import COLOURS, INK, translucent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,3 +124,71 @@ def legend_beside(figure: go.Figure, *, row: int, col: int) -> dict[str, object]
     above = legend_above(figure, row=row, col=col)
     x_axis = figure.get_subplot(row, col).xaxis
     return above | {"orientation": "v", "x": x_axis.domain[1] + 0.01, "yanchor": "top"}
+
+
+def bar_and_seeds(
+    figure: go.Figure,
+    deltas: pd.DataFrame,
+    *,
+    arm: str,
+    label: str,
+    shade: str,
+    width: float,
+    col: int,
+) -> float:
+    """Draw an arm as a bar to the mean of its seeds, with a point for each; returns the mean.
+
+    Args:
+        figure: drawn on, in its first row.
+        deltas: columns arm, seed and delta_nats of this arm.
+        arm: name of the traces.
+        label: place on the axis of arms.
+        shade: `#rrggbb`.
+        width: of the bar, in places.
+        col: column of the panel, from 1.
+    """
+    place = {"row": 1, "col": col}
+    mean = float(over_seeds(deltas, ["arm"])["mean"].iloc[0])
+    figure.add_bar(
+        x=[mean],
+        y=[label],
+        orientation="h",
+        width=width,
+        marker={"color": translucent(shade, 0.35), "line": {"color": shade, "width": 1}},
+        hovertemplate="mean %{x:+.4f} nats<extra></extra>",
+        name=arm,
+        showlegend=False,
+        **place,
+    )
+    figure.add_scatter(
+        x=deltas["delta_nats"],
+        y=[label] * len(deltas),
+        customdata=deltas["seed"],
+        mode="markers",
+        marker={"color": shade, "size": 7, "line": {"color": "white", "width": 1}},
+        hovertemplate="seed %{customdata}: %{x:+.4f} nats<extra></extra>",
+        name=f"{arm}, seeds",
+        showlegend=False,
+        **place,
+    )
+    return mean
+
+
+def memory_blocks(figure: go.Figure, layers: Sequence[int], *, col: int) -> None:
+    """Shade the step over every block that reads a memory: from the stream before to that behind.
+
+    Args:
+        figure: drawn on, in its first row; its x axis counts layers.
+        layers: the blocks, counted from 0.
+        col: column of the panel, from 1.
+    """
+    for layer in layers:
+        figure.add_vrect(
+            x0=layer,
+            x1=layer + 1,
+            fillcolor=translucent(COLOURS["engram"], 0.09),
+            line_width=0,
+            layer="below",
+            row=1,
+            col=col,
+        )
