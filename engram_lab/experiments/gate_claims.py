@@ -57,6 +57,9 @@ def topic_claims(frame: pd.DataFrame) -> list[Verdict]:
     """
     verdicts = []
     for model, own in frame.groupby("model", sort=False):
+        whose = {"engram": "own addresses", "neighbour": "a neighbour's addresses"}.get(
+            model, model
+        )
         parts = [
             topic_difference(part, resamples=200).assign(seed=seed)
             for seed, part in own.groupby("seed")
@@ -64,12 +67,12 @@ def topic_claims(frame: pd.DataFrame) -> list[Verdict]:
         gates = pd.concat(parts)
         gates = gates[gates["measure"] == "gate"]
         for (layer, branch), part in gates.groupby(["layer", "branch"]):
-            place = f"block {layer}" + (f", branch {branch}" if branch else "")
+            place = f"{whose}, block {layer}" + (f", branch {branch}" if branch else "")
             rows = part.set_index("seed")
             verdicts.append(
                 seed_claim(
                     (-rows["value"]).to_dict(),
-                    claim=f"{model}, {place}: the gate opens wider under the right topic",
+                    claim=f"{place}: the gate opens wider under the right topic",
                     unit="of gate",
                     errors=((rows["high"] - rows["low"]) / 4).to_dict(),
                     n_items=int(part["items"].max()),

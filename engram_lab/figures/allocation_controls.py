@@ -1,5 +1,6 @@
 """The controls of the allocation experiment: is it the n-gram's own row, or just size?"""
 
+import textwrap
 from typing import Any
 
 import pandas as pd
@@ -9,20 +10,12 @@ from plotly.subplots import make_subplots
 from engram_lab.figures.allocation import MADE_BY, sentences
 from engram_lab.figures.footer import held_equal, provenance
 from engram_lab.figures.losses import class_names, losses_by_seed, minus_reference
-from engram_lab.figures.panels import bar_and_seeds, panel_title
+from engram_lab.figures.panels import NAMES, bar_and_seeds, panel_title
 from engram_lab.figures.style import RULE, SOFT_INK, Room, colour, require, titled
 
-ARMS = {
-    "engram": "memory,<br>own addresses",
-    "neighbour": "memory,<br>neighbour's addresses",
-    "wide_ffn": "no memory,<br>wider shared FFN",
-    "experts": "experts only",
-    "engram_3x": "memory,<br>three times the rows",
-    "dense": "dense,<br>same active size",
-}
-NOTE = (
-    "Points: seeds; bar and number: their mean. Same seed, data and documents in all arms. "
-    "Neighbour's addresses: every sequence reads the rows of the next one in its batch, in "
+NOTE = "Points: seeds; bar and number: their mean. Same seed, data and documents in all arms."
+NEIGHBOUR = (
+    " Neighbour's addresses: every sequence reads the rows of the next one in its batch, in "
     "training and evaluation alike."
 )
 
@@ -37,9 +30,8 @@ def controls_figure(
     """Loss of every arm minus that of the reference arm, in all and by token class.
 
     Args:
-        frame: rows of `probes.allocation.final_loss` with columns arm and seed; the arms `engram`,
-            `neighbour`, `wide_ffn`, `experts`, `engram_3x` and `dense` have labels, others keep
-            their names.
+        frame: rows of `probes.allocation.final_loss` with columns arm and seed; arms that
+            `panels.NAMES` lacks keep their names.
         reference: arm that the others are compared with.
         verdict: a sentence, an object with a `sentence`, or several of them.
         title: what the arms are compared for.
@@ -50,7 +42,7 @@ def controls_figure(
     require(frame, "arm", "seed", "loss_nats", made_by=MADE_BY)
     deltas = minus_reference(losses_by_seed(frame, ["arm"]), "arm", reference)
     deltas = deltas[deltas["arm"] != reference]
-    known = [arm for arm in ARMS if arm in set(deltas["arm"])]
+    known = [arm for arm in NAMES if arm in set(deltas["arm"])]
     arms = known + sorted(set(deltas["arm"]) - set(known))
     classes = class_names(frame)
     figure = make_subplots(rows=1, cols=len(classes), shared_yaxes=True, horizontal_spacing=0.03)
@@ -66,7 +58,8 @@ def controls_figure(
         figure,
         title=title,
         subtitle=sentences(verdict),
-        note=f"{provenance(frame)}. {held_equal(frame)}\n{NOTE}",
+        note=f"{provenance(frame)}. {held_equal(frame)}\n{NOTE}"
+        + NEIGHBOUR * ("neighbour" in arms),
         room=Room(height=30 + 72 * len(arms), left=156, head=34),
     )
 
@@ -77,7 +70,7 @@ def _axes(figure: go.Figure, deltas: pd.DataFrame, arms: int, reference: str) ->
     figure.update_xaxes(range=[low - room, high + room], nticks=5, showgrid=True, gridcolor=RULE)
     figure.update_yaxes(range=[arms - 0.4, -0.7], showgrid=False, ticks="", showline=False)
     figure.add_annotation(
-        text=f"loss minus that of {ARMS.get(reference, reference)} (nats per token)",
+        text=f"loss minus that of {NAMES.get(reference, reference)} (nats per token)",
         x=0.5,
         y=0,
         xref="paper",
@@ -89,7 +82,7 @@ def _axes(figure: go.Figure, deltas: pd.DataFrame, arms: int, reference: str) ->
 
 
 def _arm(figure: go.Figure, deltas: pd.DataFrame, arm: str, col: int) -> None:
-    label, place = ARMS.get(arm, arm), {"row": 1, "col": col}
+    label, place = "<br>".join(textwrap.wrap(NAMES.get(arm, arm), 24)), {"row": 1, "col": col}
     mean = bar_and_seeds(
         figure, deltas, arm=arm, label=label, shade=colour(arm), width=0.36, col=col
     )

@@ -5,11 +5,10 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from engram_lab.figures.footer import provenance
-from engram_lab.figures.panels import panel_title
+from engram_lab.figures.panels import NAMES, panel_title
 from engram_lab.figures.style import COLOURS, SYMBOLS, Room, colour, require, titled, translucent
 
 MADE_BY = "probes.attention.attention_mass"
-NAMES = {"engram": "with memory", "experts": "without memory"}
 
 
 def attention_curves(frame: pd.DataFrame) -> go.Figure:

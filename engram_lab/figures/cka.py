@@ -4,12 +4,13 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from engram_lab.figures.panels import panel_title
+from engram_lab.figures.panels import NAMES, panel_title
 from engram_lab.figures.style import (
     AMOUNTS,
     COLOURS,
     INK,
     Room,
+    colour,
     require,
     symbol,
     titled,
@@ -19,6 +20,7 @@ MADE_BY = "probes.cka.cka_frame"
 ALIGNED_BY = "probes.cka_alignment.alignment_frame"
 PUBLISHED_BLOCKS = 30  # of Engram-27B and MoE-27B, arXiv:2601.07372, table 5
 PANEL = 330  # pixels
+NULL = "experts of another seed (null)"
 EXPLAINED = {
     "debiased": "debiased: around 0 for layers that share nothing, so half of those are negative",
     "biased": "biased: above 0 even for layers that share nothing",
@@ -59,7 +61,7 @@ def cka_heatmap(
         if published is not None and col == 1:
             _published(figure, published, part, col)
         if name:
-            panel_title(figure, name, row=1, col=col, above=6)
+            panel_title(figure, compared(name)[0], row=1, col=col, above=6)
         figure.update_xaxes(title_text="layer of the other model", row=1, col=col)
     figure.update_yaxes(title_text="layer of the plain model", row=1, col=1)
     figure.update_xaxes(showline=False, dtick=tick_step(frame["layer_b"]), constrain="domain")
@@ -73,6 +75,13 @@ def cka_heatmap(
         note=footnote(frame, alignment, published),
         room=_room(len(parts)),
     )
+
+
+def compared(comparison: str) -> tuple[str, str]:
+    """How a model compared with the plain one is called, and its colour."""
+    if comparison == "seed":
+        return NULL, COLOURS["experts"]
+    return NAMES.get(comparison, comparison), colour(comparison)
 
 
 def by_comparison(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:

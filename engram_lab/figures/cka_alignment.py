@@ -6,6 +6,7 @@ import plotly.graph_objects as go
 from engram_lab.figures.cka import (
     ALIGNED_BY,
     by_comparison,
+    compared,
     footnote,
     legend_on_top,
     one_estimator,
@@ -13,7 +14,9 @@ from engram_lab.figures.cka import (
     published_point,
     tick_step,
 )
-from engram_lab.figures.style import COLOURS, SOFT_INK, SPARE, Room, require, titled, translucent
+from engram_lab.figures.style import COLOURS, SOFT_INK, Room, require, titled, translucent
+
+APART = 0.07  # between the lines of neighbouring comparisons, in layers, or they hide each other
 
 
 def alignment_curve(frame: pd.DataFrame, *, published: pd.DataFrame | None = None) -> go.Figure:
@@ -31,9 +34,11 @@ def alignment_curve(frame: pd.DataFrame, *, published: pd.DataFrame | None = Non
     require(frame, *columns, made_by=ALIGNED_BY)
     one_estimator(frame)
     figure = go.Figure()
-    shades = [COLOURS["engram"], COLOURS["experts"], *SPARE]
-    for place, (name, part) in enumerate(by_comparison(frame).items()):
-        _gain_line(figure, part, name or "alignment", shades[place % len(shades)])
+    parts = by_comparison(frame)
+    for place, (comparison, part) in enumerate(parts.items()):
+        name, shade = compared(comparison or "engram")
+        beside = APART * (place - (len(parts) - 1) / 2)
+        _gain_line(figure, part, name if comparison else "alignment", shade, beside)
     if published is not None:
         rows = published_depths(published, frame["layer_b"])
         published_point(figure, rows.assign(y=rows["y"] - rows["x"]), COLOURS["published"])
@@ -49,18 +54,19 @@ def alignment_curve(frame: pd.DataFrame, *, published: pd.DataFrame | None = Non
         figure,
         title="How much deeper each layer stands for",
         note=footnote(frame, frame, published)
-        + " Shaded: the first half of the layers, over which the depth gain is the mean.",
+        + " Lines stand a little apart, for they lie on each other. Shaded: the first half of the "
+        "layers, over which the depth gain is the mean.",
         room=Room(width=760, height=320, head=50),
     )
 
 
-def _gain_line(figure: go.Figure, part: pd.DataFrame, name: str, shade: str) -> None:
+def _gain_line(figure: go.Figure, part: pd.DataFrame, name: str, shade: str, beside: float) -> None:
     part = part.sort_values("layer_b")
     known = part.dropna(subset=["low", "high"])
     low, high = known["low"] - known["layer_b"], known["high"] - known["layer_b"]
     if len(known):
         figure.add_scatter(
-            x=[*known["layer_b"], *known["layer_b"][::-1]],
+            x=[*(known["layer_b"] + beside), *(known["layer_b"] + beside)[::-1]],
             y=[*high, *low[::-1]],
             fill="toself",
             fillcolor=translucent(shade, 0.16),
@@ -72,12 +78,13 @@ def _gain_line(figure: go.Figure, part: pd.DataFrame, name: str, shade: str) -> 
             showlegend=False,
         )
     figure.add_scatter(
-        x=part["layer_b"],
+        x=part["layer_b"] + beside,
         y=part["alignment"] - part["layer_b"],
+        customdata=part["layer_b"],
         mode="lines+markers",
         line={"color": shade, "width": 2},
         marker={"size": 7},
-        hovertemplate="layer %{x}: %{y:+.2f} layers<extra>" + name + "</extra>",
+        hovertemplate="layer %{customdata}: %{y:+.2f} layers<extra>" + name + "</extra>",
         name=name,
         legendgroup=name,
     )

@@ -7,17 +7,11 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from engram_lab.figures.allocation import sentences
-from engram_lab.figures.cka import PUBLISHED_BLOCKS
+from engram_lab.figures.cka import PUBLISHED_BLOCKS, compared
 from engram_lab.figures.panels import panel_title
-from engram_lab.figures.style import COLOURS, SOFT_INK, Room, colour, require, symbol, titled
+from engram_lab.figures.style import COLOURS, SOFT_INK, Room, require, symbol, titled
 
 MADE_BY = "probes.trained_depth.pair_gain"
-COMPARISONS = {
-    "engram": ("hybrid", COLOURS["engram"]),
-    "seed": ("experts of another seed (null)", COLOURS["experts"]),
-    "neighbour": ("hybrid, neighbour's addresses", COLOURS["neighbour"]),
-    "deeper": ("experts, one more block", colour("deeper")),
-}
 ROW = 58  # pixels of a comparison
 APART = 0.16  # from seed to seed, in rows
 
@@ -56,7 +50,7 @@ def depth_gain(
         figure.add_vline(x=0, line=line, layer="below", row=1, col=col)
         title = f"first {removed} directions removed" if removed else "all directions"
         panel_title(figure, title, row=1, col=col, above=4)
-    labels = [COMPARISONS.get(name, (str(name), ""))[0] for name in names]
+    labels = [compared(str(name))[0] for name in names]
     figure.update_yaxes(
         range=[len(names) - 0.5, -0.65], tickvals=list(range(len(names))), showgrid=False, ticks=""
     )
@@ -75,7 +69,7 @@ def depth_gain(
 def _seeds(figure: go.Figure, rows: pd.DataFrame, name: str, place: int, *, col: int) -> None:
     """A point with its interval for every seed, and their mean."""
     rows = rows.sort_values("seed")
-    label, shade = COMPARISONS.get(name, (str(name), colour(str(name))))
+    label, shade = compared(str(name))
     middle = (len(rows) - 1) / 2
     figure.add_scatter(
         x=rows["gain"],

@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 
 from engram_lab.figures.allocation import sentences
 from engram_lab.figures.footer import held_equal, provenance
-from engram_lab.figures.panels import Line, memory_blocks, panel_title
+from engram_lab.figures.panels import NAMES, Line, memory_blocks, panel_title
 from engram_lab.figures.style import (
     COLOURS,
     RULE,
@@ -23,12 +23,6 @@ from engram_lab.figures.style import (
 
 MADE_BY = "probes.entity_sets.trained_entities"
 HEIGHT = 320  # of a panel, in pixels
-MODELS = {
-    "experts": "experts only",
-    "engram": "hybrid",
-    "neighbour": "hybrid, neighbour's addresses",
-    "deeper": "experts, one more block",
-}
 PANELS = {
     ("book", "probe"): "probe, names of the book",
     ("nobody", "probe"): "probe, names of nobody",
@@ -104,7 +98,7 @@ def decoded_table(frame: pd.DataFrame, *, published: pd.DataFrame | None = None)
     rows = rows.dropna(subset="said").drop_duplicates(["layer", "model"])
     names = list(dict.fromkeys(rows["model"]))
     wide = rows.pivot(index="layer", columns="model", values="said")[names].fillna("")
-    titles = ["blocks passed", *(MODELS.get(name, name) for name in names)]
+    titles = ["blocks passed", *(NAMES.get(name, name) for name in names)]
     tables = [(titles, [wide.index.tolist(), *(wide[name].tolist() for name in names)])]
     if published is not None:
         require(published, "layer", "state_of_the_last_token", made_by="load_published")
@@ -163,7 +157,7 @@ def _lines(part: pd.DataFrame, by: str) -> list[tuple[Line, pd.DataFrame]]:
     lines = []
     for (value, probe), run in rows.groupby([by, "probe"], sort=False):
         line = Line(
-            name=MODELS.get(value, str(value)),
+            name=NAMES.get(value, str(value)),
             colour=COLOURS["engram"] if by not in part else colour(str(value)),
             dash="dash" if probe == "without_rows" else "solid",
         )

@@ -30,7 +30,7 @@ def held_equal(frame: pd.DataFrame) -> str:
         if column not in frame:
             continue
         spread = frame[column].max() / max(frame[column].min(), 1) - 1
-        label = name if spread == 0 else f"{name} (within {spread:.2%})"
+        label = name if spread < 0.00005 else f"{name} (within {spread:.2%})"
         if spread <= EQUAL:
             same.append(label)
         else:

@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 
 from engram_lab.figures.allocation import sentences
 from engram_lab.figures.footer import provenance, short_number
-from engram_lab.figures.panels import Line, panel_title, seeds_and_mean
+from engram_lab.figures.panels import NAMES, Line, panel_title, seeds_and_mean
 from engram_lab.figures.style import (
     COLOURS,
     SOFT_INK,
@@ -88,7 +88,7 @@ def route_curves(frame: pd.DataFrame, *, verdict: Any = None) -> go.Figure:
     for col, (column, title) in enumerate(panels.items(), start=1):
         for model, part in frame.groupby("model", sort=False):
             line = Line(
-                name={"engram": "hybrid", "experts": "experts only"}.get(model, model),
+                name=NAMES.get(model, model),
                 colour=colour(model),
                 symbol="circle" if model == "engram" else "square",
                 dash="solid" if model == "engram" else "dash",

@@ -140,8 +140,9 @@ def text_lines(tokens: Sequence[str], characters: int) -> pd.DataFrame:
 
 
 def visible_token(token: str) -> str:
-    """A token as plotly shows it: spaces kept, markup escaped, never empty."""
-    return html.escape(token, quote=False).replace(" ", "\u00a0") or "\u00a0"
+    """A token as plotly shows it: spaces kept, line ends seen, markup escaped, never empty."""
+    shown = html.escape(token, quote=False).replace(" ", "\u00a0").replace("\n", "⏎")
+    return shown or "\u00a0"
 
 
 def _width(character: str) -> int:

@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 
 from engram_lab.figures.allocation import sentences
 from engram_lab.figures.footer import held_equal, provenance
-from engram_lab.figures.panels import Line, memory_blocks, panel_title
+from engram_lab.figures.panels import NAMES, Line, memory_blocks, panel_title
 from engram_lab.figures.style import COLOURS, DASHES, Room, colour, require, titled, translucent
 
 MADE_BY = "probes.lens.logit_lens"
@@ -20,6 +20,8 @@ TITLES = {
     "entropy_nats": "entropy, nats",
     "target_rank": "rank of the next token",
 }
+
+WORDS = NAMES | {"kept": "", "removed": "minus what its memory added"}
 
 
 def lens_curve(
@@ -55,8 +57,10 @@ def lens_curve(
     figure = make_subplots(rows=1, cols=len(panels), shared_yaxes=True, horizontal_spacing=0.03)
     for col, (title, rows) in enumerate(panels, start=1):
         means = _by_seed(rows, measure, keys)
-        for names, part in means.groupby(keys, sort=False) if keys else [((), means)]:
-            _draw(figure, part, looks[names], measure, col=col)
+        parts = dict(iter(means.groupby(keys, sort=False))) if keys else {(): means}
+        for names, line in looks.items():
+            if names in parts:
+                _draw(figure, parts[names], line, measure, col=col)
         memory_blocks(figure, memory_layers, col=col)
         if len(panels) > 1:
             panel_title(figure, title, row=1, col=col, above=4)
@@ -68,7 +72,7 @@ def lens_curve(
         title="When the answer is known",
         subtitle=sentences(verdict),
         note=_note(frame, measure, memory_layers),
-        room=Room(height=HEIGHT, head=titles + (30 if len(looks) > 1 else 8)),
+        room=Room(height=HEIGHT, left=84, head=titles + (30 if len(looks) > 1 else 8)),
     )
 
 
@@ -87,7 +91,7 @@ def _looks(frame: pd.DataFrame, keys: Sequence[str]) -> dict[tuple, Line]:
     for names in pairs:
         dash = dashes.setdefault(names[-1], DASHES[len(dashes) % len(DASHES)])
         looks[names] = Line(
-            name=", ".join(str(name) for name in names),
+            name=", ".join(filter(None, (WORDS.get(name, str(name)) for name in names))),
             colour=colour(str(names[0])),
             dash=dash if len(keys) > 1 else "solid",
         )

@@ -11,7 +11,7 @@ from engram_lab.figures.gates import TICKS, visible_token
 from engram_lab.figures.lens import MADE_BY, TITLES
 from engram_lab.figures.style import AMOUNTS, COLOURS, INK, MONO, Room, require, titled
 
-LEFT, RIGHT, WIDTH = 76, 104, 980
+LEFT, RIGHT, WIDTH = 88, 104, 980
 CHARACTER = 6.6  # pixels of a character in a cell
 LEAST_CHARACTERS = 3  # narrower cells show no text
 LAYER_PIXELS, STRIP_PIXELS = 23, 110
@@ -111,7 +111,7 @@ def _cells(values: pd.DataFrame, tops: pd.DataFrame, tokens: pd.Series, measure:
         z=_scaled(values, measure),
         text=None if shown is None else shown.to_numpy(),
         texttemplate=None if shown is None else "%{text}",
-        textfont={"family": MONO, "size": 10},
+        textfont={"family": MONO, "size": 9},
         customdata=_details(values, tops, tokens, following),
         coloraxis="coloraxis",
         xgap=1,
@@ -162,7 +162,7 @@ def _following(tokens: pd.Series) -> pd.Series:
 
 def _short(token: str, characters: int) -> str:
     """A token cut to so many characters, its spaces visible only where they are all there is."""
-    text = token.strip() or token
+    text = token.strip() or token.replace("\n", "⏎").replace(" ", "␣")
     cut = text if len(text) <= characters else text[: characters - 1] + "…"
     return html.escape(cut, quote=False)
 

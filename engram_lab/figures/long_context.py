@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 
 from engram_lab.figures.allocation import sentences
 from engram_lab.figures.footer import provenance
-from engram_lab.figures.panels import panel_title
+from engram_lab.figures.panels import NAMES, panel_title
 from engram_lab.figures.style import (
     SOFT_INK,
     SOLID_KINDS,
@@ -134,16 +134,15 @@ def length_curves(frame: pd.DataFrame, *, equal_share: float | None = None) -> g
 
 def _settings(frame: pd.DataFrame, equal_share: float | None) -> Sequence[_Setting]:
     """The models of a frame in order: experts, control, hybrids from few tokens to all."""
-    names = {"experts": "experts only", "neighbour": "hybrid, neighbour's addresses"}
     found = [
-        _Setting(rows=frame[frame["arm"] == arm], name=name, shade=colour(arm), opacity=0.75)
-        for arm, name in names.items()
+        _Setting(rows=frame[frame["arm"] == arm], name=NAMES[arm], shade=colour(arm), opacity=0.75)
+        for arm in ("experts", "neighbour")
         if (frame["arm"] == arm).any()
     ]
     shares = sorted(frame.loc[frame["arm"] == "engram", "share"].unique())
     for place, share in enumerate(shares):
         own = frame[(frame["arm"] == "engram") & (frame["share"] == share)]
-        name = "hybrid" if share == 1 else f"hybrid, {share:.0%} of the tokens"
+        name = NAMES["engram"] if share == 1 else f"hybrid, {share:.0%} of the tokens"
         found.append(
             _Setting(
                 rows=own,

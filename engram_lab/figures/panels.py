@@ -9,6 +9,17 @@ import plotly.graph_objects as go
 from engram_lab.figures.losses import over_seeds
 from engram_lab.figures.style import COLOURS, INK, translucent
 
+NAMES = {
+    "dense": "dense",
+    "experts": "experts only",
+    "engram": "hybrid",
+    "engram_3x": "hybrid, three times the rows",
+    "neighbour": "hybrid, neighbour's addresses",
+    "wide_ffn": "no memory, wider shared FFN",
+    "deeper": "experts, one more block",
+}
+"""Arms as figures call them, in the order in which they are listed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Line:

@@ -161,10 +161,12 @@ def titled(
     below = _wrapped(note, room.width / NOTE_WIDTH)
     top = 46 + 18 * len(above) + room.head
     bottom = room.axis + 14 + 15 * len(below)
-    head = f"<b>{title}</b>"
-    if above:
+    head, size, pad = f"<b>{title}</b>", 17, 16
+    if above:  # lines are spaced by the font of the whole, and several start higher than one
         lines = "<br>".join(above)
-        head += f"<br><span style='font-size:13px;color:{SOFT_INK}'>{lines}</span>"
+        head = f"<span style='font-size:17px'>{head}</span>"
+        head += f"<br><span style='color:{SOFT_INK}'>{lines}</span>"
+        size, pad = 13, 28
     figure.update_layout(
         template=TEMPLATE,
         width=room.width,
@@ -172,14 +174,14 @@ def titled(
         margin={"l": room.left, "r": room.right, "t": top, "b": bottom},
         title={
             "text": head,
-            "font": {"size": 17},
+            "font": {"size": size},
             "x": 0,
             "xref": "container",
             "xanchor": "left",
             "y": 1,
             "yref": "container",
             "yanchor": "top",
-            "pad": {"l": 14, "t": 16},
+            "pad": {"l": 14, "t": pad},
         },
     )
     if below:

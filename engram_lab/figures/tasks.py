@@ -9,7 +9,7 @@ from plotly.subplots import make_subplots
 
 from engram_lab.figures.allocation import sentences
 from engram_lab.figures.footer import held_equal, provenance
-from engram_lab.figures.panels import panel_title
+from engram_lab.figures.panels import NAMES, panel_title
 from engram_lab.figures.style import (
     COLOURS,
     RULE,
@@ -23,14 +23,6 @@ from engram_lab.figures.style import (
 )
 
 MADE_BY = "probes.task_sets.task_items"
-NAMES = {
-    "dense": "dense",
-    "experts": "experts only",
-    "engram": "hybrid",
-    "engram_3x": "hybrid, three times the rows",
-    "neighbour": "hybrid, neighbour's addresses",
-    "wide_ffn": "no memory, wider shared FFN",
-}
 SHAPES = {
     "dense": "square",
     "experts": "circle",
@@ -92,7 +84,7 @@ def task_dumbbell(
         title="What the models answer, at equal budget",
         subtitle=sentences(verdict),
         note=_note(frame) + sources,
-        room=Room(height=height, left=190, head=84),
+        room=Room(height=height, left=190, head=104),
     )
 
 

@@ -135,8 +135,8 @@ def test_topics_are_compared_pair_by_pair():
     frame["gate_elsewhere"] = 0.6 - frame["model"].map(gaps) + 0.1 * rng.random(len(frame))
     found = outcomes(topic_claims(frame))
     assert found == {
-        "engram, block 1: the gate opens wider under the right topic": "supported",
-        "neighbour, block 1: the gate opens wider under the right topic": "undecided",
+        "own addresses, block 1: the gate opens wider under the right topic": "supported",
+        "a neighbour's addresses, block 1: the gate opens wider under the right topic": "undecided",
     }
 
 

@@ -53,7 +53,7 @@ def test_controls_are_drawn_minus_the_reference_in_the_known_order():
     bars = [trace for trace in figure.data if trace.type == "bar" and trace.xaxis == "x"]
     assert [bar.name for bar in bars] == ["engram", "neighbour", "wide_ffn", "other"]
     assert [bar.x[0] for bar in bars] == pytest.approx([-0.06, 0.02, -0.03, 0.5])
-    assert "memory,<br>own addresses" in bars[0].y
+    assert "hybrid" in bars[0].y
 
 
 def test_controls_show_every_seed_and_class():
@@ -91,4 +91,14 @@ def test_verdicts_stand_in_rows_coloured_by_outcome():
     assert list(figure.layout.yaxis.ticktext) == ["memory helps", "size helps"]
     assert list(traces(figure, "supported")[0].y) == [0]
     assert list(traces(figure, "undecided")[0].error_x.array) == pytest.approx([0.01])
-    assert "3 seeds, 150 documents" in footer(figure)
+    assert "3 seeds, 150 items" in footer(figure)
+
+
+def test_claims_of_another_unit_have_an_axis_of_their_own():
+    frame = pd.DataFrame({"claim": ["a", "b", "c"], "unit": ["layers", "of gate", "layers"]})
+    frame = frame.assign(difference=[-1.0, 0.1, 2.0], low=-2.0, high=3.0, outcome="undecided")
+    figure = verdict_forest(frame.assign(n_seeds=3, n_documents=10))
+    assert list(figure.layout.yaxis.ticktext) == ["a", "c"]
+    assert list(figure.layout.yaxis2.ticktext) == ["b"]
+    assert figure.layout.xaxis2.title.text == "difference (of gate; left favours the claim)"
+    assert [trace.name for trace in figure.data if trace.showlegend is not False] == ["undecided"]

@@ -27,7 +27,7 @@ def mass_rows(*, arms=("engram", "experts"), seeds=(0, 1)) -> pd.DataFrame:
 
 def test_lines_are_means_over_seeds_in_a_panel_for_each_window():
     figure = attention_curves(mass_rows())
-    lines = traces(figure, "with memory")
+    lines = traces(figure, "hybrid")
     assert len(lines) == 2
     assert list(lines[0].y) == pytest.approx([8 / 256 + 0.01 + 0.1 * layer for layer in range(3)])
     titles = [note.text for note in figure.layout.annotations if note.name != "footer"]
@@ -37,17 +37,17 @@ def test_lines_are_means_over_seeds_in_a_panel_for_each_window():
 
 def test_seeds_are_points_and_their_range_a_band():
     figure = attention_curves(mass_rows())
-    points = traces(figure, "without memory, seeds")[0]
+    points = traces(figure, "experts only, seeds")[0]
     assert len(points.x) == 6 and list(points.customdata) == [0, 1] * 3
-    band = traces(figure, "without memory, range over seeds")[0]
+    band = traces(figure, "experts only, range over seeds")[0]
     assert abs(band.y[0] - band.y[-1]) == pytest.approx(0.02)
-    assert not traces(attention_curves(mass_rows(seeds=(0,))), "with memory, range over seeds")
+    assert not traces(attention_curves(mass_rows(seeds=(0,))), "hybrid, range over seeds")
 
 
 def test_each_arm_is_named_once():
     figure = attention_curves(mass_rows())
     shown = [trace.name for trace in figure.data if trace.showlegend is not False]
-    assert shown == ["with memory", "without memory"]
+    assert shown == ["hybrid", "experts only"]
     assert "4,096 queries per model" in footer(figure) and "2 seeds" in footer(figure)
 
 

@@ -11,10 +11,10 @@ from tests.figures.frames import LENS_VALUES, SENTENCE, footer, lens_arms, lens_
 
 def test_there_is_a_line_per_arm_through_the_means_of_its_seeds():
     figure = lens_curve(lens_arms())
-    (line,) = traces(figure, "engram")
+    (line,) = traces(figure, "hybrid")
     assert list(line.x) == [0, 1, 2]
     assert list(line.y) == pytest.approx([2.5 * 1.05 * value for value in LENS_VALUES[:3]])
-    assert traces(figure, "experts")[0].line.color != line.line.color
+    assert traces(figure, "experts only")[0].line.color != line.line.color
     assert figure.layout.yaxis.type == "log"
     assert figure.layout.yaxis.title.text == "KL(final || layer), nats"
     assert figure.layout.showlegend
@@ -22,9 +22,9 @@ def test_there_is_a_line_per_arm_through_the_means_of_its_seeds():
 
 def test_seeds_are_shown_as_points_and_their_range_as_a_band():
     figure = lens_curve(lens_arms())
-    (points,) = traces(figure, "engram, seeds")
+    (points,) = traces(figure, "hybrid, seeds")
     assert len(points.y) == 6 and set(points.customdata) == {0, 1}
-    (band,) = traces(figure, "engram, range over seeds")
+    (band,) = traces(figure, "hybrid, range over seeds")
     assert list(band.y[:3]) == pytest.approx([2.5 * 1.1 * value for value in LENS_VALUES[:3]])
     assert list(band.y[3:]) == pytest.approx([2.5 * value for value in LENS_VALUES[2::-1]])
     assert "2 seeds" in footer(figure) and "band: their range" in footer(figure)
@@ -51,10 +51,10 @@ def test_every_token_class_gets_a_panel_behind_all_tokens():
     figure = lens_curve(frame)
     titles = [note.text for note in figure.layout.annotations if note.name != "footer"]
     assert titles == ["<b>all tokens</b>", "<b>static</b>", "<b>computed</b>"]
-    whole, static, _ = traces(figure, "engram")
+    whole, static, _ = traces(figure, "hybrid")
     assert list(static.y) == pytest.approx([1.5 * 1.05 * value for value in LENS_VALUES[:3]])
     assert list(whole.y) == pytest.approx([2.5 * 1.05 * value for value in LENS_VALUES[:3]])
-    assert [trace.showlegend for trace in traces(figure, "engram")] == [True, False, False]
+    assert [trace.showlegend for trace in traces(figure, "hybrid")] == [True, False, False]
 
 
 def test_means_are_weighted_by_their_positions():
@@ -68,9 +68,21 @@ def test_a_second_column_can_be_told_by_dashes():
     frame = pd.concat([lens_rows(arm="engram", lens=lens) for lens in ("logit", "tuned")])
     figure = lens_curve(frame, dash="lens")
     logit, tuned = figure.data
-    assert (logit.name, tuned.name) == ("engram, logit", "engram, tuned")
+    assert (logit.name, tuned.name) == ("hybrid, logit", "hybrid, tuned")
     assert logit.line.color == tuned.line.color
     assert logit.line.dash != tuned.line.dash
+
+
+def test_a_stream_without_what_the_memory_added_says_so():
+    frame = pd.concat([lens_rows(arm="engram", memory=kept) for kept in ("kept", "removed")])
+    names = [line.name for line in lens_curve(frame, dash="memory").data]
+    assert names == ["hybrid", "hybrid, minus what its memory added"]
+
+
+def test_arms_are_listed_in_the_order_of_the_frame():
+    arms = lens_arms().iloc[::-1]
+    names = [line.name for line in lens_curve(arms).data if line.showlegend is not False]
+    assert names == ["experts only", "hybrid"]
 
 
 def test_memory_layers_are_shaded_and_the_verdict_stands_above():
@@ -104,6 +116,13 @@ def test_long_tokens_are_cut_and_markup_is_shown_as_it_is():
     assert cells.text[2][0].endswith("…</b>")
     assert cells.text[1][0] == "other"
     assert "&lt;b&gt;" in cells.customdata[0][0][1]
+
+
+def test_a_predicted_line_end_or_space_is_seen():
+    frame = lens_rows(tokens=["a", "b", "c"]).assign(top_token=" ")
+    frame.loc[frame["layer"] == 0, "top_token"] = "\n"
+    cells = lens_map(frame).data[0]
+    assert (cells.text[0][0], cells.text[1][0]) == ("⏎", "␣")
 
 
 def test_many_tokens_are_all_drawn_but_not_written():
