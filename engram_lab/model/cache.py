@@ -20,9 +20,15 @@ class EngramCache(DynamicCache):
         document_ids: documents of the positions seen so far, or None when none were given.
     """
 
-    def __init__(self, config: EngramLMConfig):
+    def __init__(self, config: EngramLMConfig, *, rewind: int = 16):
+        """An empty cache.
+
+        Args:
+            config: of the model.
+            rewind: most positions `crop` can take back at once where a memory has a convolution.
+        """
         super().__init__(config=config)
-        self.memory = MemoryState(config.engram) if config.engram else None
+        self.memory = MemoryState(config.engram, rewind=rewind) if config.engram else None
         self.document_ids: Int64[Tensor, "batch seq"] | None = None
 
     def extend_documents(

@@ -1,0 +1,1 @@
+"""Draft heads for speculative decoding: how they are built, verified, calibrated and scheduled."""

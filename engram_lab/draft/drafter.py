@@ -1,0 +1,264 @@
+"""`Drafter`: the block drafter of DSpark; without heads it is DFlash.
+
+One pass over a block of slots (the anchor and masks) that attend to the target's states, injected
+as keys and values of every draft block; then a small sequential head from left to right.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from einops import rearrange
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from engram_lab.draft.blocks import slot_positions, slot_tokens, training_bias
+from engram_lab.draft.config import DraftConfig
+from engram_lab.draft.context import ContextCache
+from engram_lab.draft.heads import ConfidenceHead, markov_head
+from engram_lab.draft.layers import DraftBlock
+from engram_lab.draft.proposer import Committed, check_length, joined, pick
+from engram_lab.draft.sampling import Noise, Sampling
+from engram_lab.draft.target import Target
+from engram_lab.draft.verify import Proposal
+from engram_lab.model.layers import RMSNorm, rotary_angles
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Drafted:
+    """What a drafter made of blocks whose tokens are known.
+
+    Attributes:
+        hidden: states of the predicting slots, after the final norm.
+        base: logits of the target's head on them.
+        logits: corrected by the sequential head.
+        confidence: logits of surviving; None without that head.
+    """
+
+    hidden: Float[Tensor, "batch anchor block hidden"]
+    base: Float[Tensor, "batch anchor block vocab"]
+    logits: Float[Tensor, "batch anchor block vocab"]
+    confidence: Float[Tensor, "batch anchor block"] | None
+
+
+@dataclass(eq=False)
+class DraftState:
+    """What a drafter remembers of a batch: context rows, and each sequence's newest token."""
+
+    context: ContextCache
+    anchor: Int64[Tensor, "batch"] | None = None
+
+
+class Drafter(nn.Module):
+    """DSpark's drafter; with `markov_rank=0` and no confidence it is DFlash.
+
+    The target's embedding and head are shared and frozen; they are not part of its state.
+
+    Args:
+        config: its shape.
+        target: the model it drafts for, reading `config.target_layer_ids`.
+
+    Raises:
+        ValueError: if vocabulary, width, depth or read blocks differ, naming both.
+
+    Source: DSpark paper, section 3.1; DeepSpec modeling/dspark.
+    """
+
+    def __init__(self, config: DraftConfig, target: Target):
+        super().__init__()
+        self.config = config
+        width = config.hidden_size
+        self.fc = nn.Linear(len(config.target_layer_ids) * width, width, bias=False)
+        self.hidden_norm = RMSNorm(width, config.rms_norm_eps)
+        self.layers = nn.ModuleList(DraftBlock(config) for _ in range(config.num_hidden_layers))
+        self.norm = RMSNorm(width, config.rms_norm_eps)
+        self.markov_head = markov_head(config)
+        self.confidence_head = ConfidenceHead(config) if config.confidence else None
+        self.retarget(target)
+
+    @property
+    def block_size(self) -> int:
+        """Most tokens of one proposal."""
+        return self.config.block_size
+
+    @property
+    def layer_ids(self) -> tuple[int, ...]:
+        """Blocks of the target that are read."""
+        return self.config.target_layer_ids
+
+    def retarget(self, target: Target) -> None:
+        """Draft for another target of the same shape, as when the target trains on.
+
+        Raises:
+            ValueError: if it has another shape, naming both numbers.
+        """
+        for name, ours, theirs in (
+            ("vocabulary", self.config.vocab_size, target.vocab_size),
+            ("width", self.config.hidden_size, target.hidden_size),
+            ("number of blocks", self.config.target_depth, target.depth),
+            ("tapped blocks", self.config.target_layer_ids, target.layer_ids),
+        ):
+            if ours != theirs:
+                raise ValueError(
+                    f"drafter and target must agree in their {name}; the drafter's config says "
+                    f"{ours}, the target has {theirs}"
+                )
+        self.target = target
+
+    def inject(
+        self, features: Float[Tensor, "batch seq taps"]
+    ) -> Float[Tensor, "batch seq hidden"]:
+        """The target's states as context rows.
+
+        Raises:
+            ValueError: if their width is not that of the tapped blocks.
+        """
+        if features.shape[-1] != self.fc.in_features:
+            raise ValueError(
+                f"features of {len(self.layer_ids)} tapped blocks are {self.fc.in_features} wide; "
+                f"got {features.shape[-1]}"
+            )
+        return self.hidden_norm(self.fc(features))
+
+    def forward(
+        self,
+        token_ids: Int64[Tensor, "batch seq"],
+        features: Float[Tensor, "batch seq taps"],
+        anchors: Int64[Tensor, "batch anchor"],
+        keep: Bool[Tensor, "batch anchor"],
+        document_ids: Int64[Tensor, "batch seq"] | None = None,
+    ) -> Drafted:
+        """Blocks at many anchors of known texts at once.
+
+        Args:
+            token_ids: the texts.
+            features: the target's states at their tokens; a block sees those before its anchor.
+            anchors: positions of the anchors.
+            keep: False for blocks that only fill the tensor; their output has no meaning.
+            document_ids: packed documents; a block sees its own.
+        """
+        config = self.config
+        count = anchors.shape[1]
+        positions = torch.arange(token_ids.shape[1], device=token_ids.device)[None]
+        hidden = self.target.embed(slot_tokens(token_ids, anchors, config))
+        context = self.inject(features)
+        rows = rotary_angles(positions, config.head_size, config.rope_theta)
+        slots = rotary_angles(slot_positions(anchors, config), config.head_size, config.rope_theta)
+        bias = training_bias(anchors, keep, config, token_ids.shape[1], document_ids)
+        for layer in self.layers:
+            pairs = layer.self_attn.keys_values(context, rows)
+            hidden = layer(hidden, slots, pairs, bias)
+        hidden = rearrange(
+            self.norm(hidden),
+            "batch (anchor slot) hidden -> batch anchor slot hidden",
+            anchor=count,
+        )[:, :, config.slots - config.block_size :]
+        base = self.target.head(hidden)
+        ahead = anchors[..., None] + torch.arange(config.block_size, device=anchors.device)
+        ahead = ahead.clamp_max(token_ids.shape[1] - 1).flatten(1)
+        previous = token_ids.gather(1, ahead).view(*anchors.shape, config.block_size)
+        logits = base if self.markov_head is None else base + self.markov_head(previous, hidden)
+        return Drafted(
+            hidden=hidden, base=base, logits=logits, confidence=self._confidence(hidden, previous)
+        )
+
+    def begin(self, batch: int) -> DraftState:
+        """State of a fresh batch."""
+        return DraftState(context=ContextCache(len(self.layers), batch))
+
+    @torch.no_grad()
+    def absorb(self, state: DraftState, committed: Committed) -> None:
+        """Turn the target's new states into context rows.
+
+        Raises:
+            ValueError: if the target was read without the blocks this drafter taps.
+        """
+        if committed.features is None:
+            raise ValueError(
+                f"this drafter reads the target's blocks {self.layer_ids}; the target was read "
+                "without any. Build it with Target(model, drafter.layer_ids)."
+            )
+        cache, config = state.context, self.config
+        context = self.inject(committed.features)
+        positions = cache.positions(context.shape[1]).to(context.device)
+        rotary = rotary_angles(positions, config.head_size, config.rope_theta)
+        for index, layer in enumerate(self.layers):
+            cache.write(index, *layer.self_attn.keys_values(context, rotary))
+        cache.extend(committed.counts)
+        state.anchor = committed.anchor
+
+    @torch.no_grad()
+    def block(
+        self, state: DraftState
+    ) -> tuple[Float[Tensor, "batch block hidden"], Float[Tensor, "batch block vocab"]]:
+        """States and base logits of the predicting slots behind every anchor."""
+        config, cache = self.config, state.context
+        device = state.anchor.device
+        masks = state.anchor.new_full((len(state.anchor), config.slots - 1), config.mask_token_id)
+        hidden = self.target.embed(torch.cat([state.anchor[:, None], masks], dim=1))
+        positions = cache.positions(config.slots).to(device)
+        rotary = rotary_angles(positions, config.head_size, config.rope_theta)
+        window = config.sliding_window
+        first = 0 if window is None else max(0, int(cache.lengths.min()) - window)
+        bias = self._decoding_bias(cache, first, device)
+        for index, layer in enumerate(self.layers):
+            hidden = layer(hidden, rotary, cache.read(index, first), bias)
+        hidden = self.norm(hidden)[:, config.slots - config.block_size :]
+        return hidden, self.target.head(hidden)
+
+    @torch.no_grad()
+    def propose(self, state: DraftState, length: int, sampling: Sampling, noise: Noise) -> Proposal:
+        """Draft `length` tokens: one pass over the block, then the head, left to right.
+
+        Raises:
+            ValueError: if `length` is above the block, naming both.
+        """
+        check_length(length, self.block_size)
+        hidden, base = self.block(state)
+        uniform = noise.uniform("draft", length)
+        previous, carried = state.anchor, None
+        tokens, probs = [], []
+        for slot in range(length):
+            logits = base[:, slot]
+            if self.markov_head is not None:
+                bias, carried = self.markov_head.step(previous, hidden[:, slot], carried)
+                logits = logits + bias
+            previous, drawn = pick(logits, sampling, uniform[:, slot])
+            tokens.append(previous)
+            probs.append(drawn)
+        drafted = torch.stack(tokens, dim=1)
+        before = torch.cat([state.anchor[:, None], drafted[:, :-1]], dim=1)
+        return Proposal(
+            tokens=drafted,
+            probs=joined(probs),
+            confidence=self._confidence(hidden[:, :length], before),
+        )
+
+    def select(self, state: DraftState, rows: list[int]) -> None:
+        """Keep only these sequences."""
+        state.context.select(rows)
+        state.anchor = state.anchor[rows]
+
+    def _confidence(self, hidden: Tensor, previous: Tensor) -> Tensor | None:
+        if self.confidence_head is None:
+            return None
+        embedded = None if self.markov_head is None else self.markov_head.embed(previous)
+        return self.confidence_head(hidden, embedded)
+
+    def _decoding_bias(self, cache: ContextCache, first: int, device: Any) -> Tensor | None:
+        """Bias over context rows from `first` and slots; None where every slot sees everything."""
+        config = self.config
+        window, slots = config.sliding_window, config.slots
+        if cache.even and not config.causal_block and window is None:
+            return None
+        rows = torch.arange(first, cache.total)
+        lengths = cache.lengths[:, None]
+        seen = rows < lengths
+        if window is not None:
+            seen &= rows >= lengths - window
+        seen = seen[:, None].expand(-1, slots, -1)
+        inside = torch.ones(slots, slots, dtype=torch.bool)
+        inside = inside.tril() if config.causal_block else inside
+        allowed = torch.cat([seen, inside.expand(len(lengths), -1, -1)], dim=-1)
+        bias = torch.zeros(allowed.shape).masked_fill_(~allowed, -torch.inf)
+        return bias[:, None].to(device)
