@@ -13,14 +13,7 @@ from engram_lab.probes.confidence import (
     rounds_of,
     threshold_frame,
 )
-
-
-def drafted(count: int = 2000, *, positions: int = 3, heat: float = 2.5, seed: int = 0):
-    """Confidence logits that say too much by a factor `heat`, and what was accepted."""
-    generator = np.random.default_rng(seed)
-    logits = generator.normal(1.5, 2.0, (count, positions))
-    kept = generator.random(logits.shape) < 1 / (1 + np.exp(-logits / heat))
-    return logits, np.cumprod(kept, axis=1).sum(1)
+from tests.probes.drafted_rounds import drafted
 
 
 @pytest.fixture(scope="module")
