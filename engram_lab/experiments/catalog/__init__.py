@@ -41,6 +41,7 @@ from engram_lab.experiments.catalog.engram_gate_credit import ENGRAM_GATE_CREDIT
 from engram_lab.experiments.catalog.engram_gates import ENGRAM_GATES, ENGRAM_GATES_TOPICS
 from engram_lab.experiments.catalog.engram_head_to_head import (
     ENGRAM_HEAD_TO_HEAD,
+    ENGRAM_HEAD_TO_HEAD_LATE,
     ENGRAM_HEAD_TO_HEAD_TASKS,
     ENGRAM_HEAD_TO_HEAD_TEXT,
 )
@@ -90,6 +91,7 @@ __all__ = [
     "ENGRAM_GATES_TOPICS",
     "ENGRAM_GATE_CREDIT",
     "ENGRAM_HEAD_TO_HEAD",
+    "ENGRAM_HEAD_TO_HEAD_LATE",
     "ENGRAM_HEAD_TO_HEAD_TASKS",
     "ENGRAM_HEAD_TO_HEAD_TEXT",
     "ENGRAM_HOT_TIER",

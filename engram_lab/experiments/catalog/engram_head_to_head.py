@@ -2,7 +2,8 @@
 
 Active parameters, data and steps are held equal; total parameters too, but for the dense arm, which
 has no sparse ones, and for the hybrid with three times the rows. `ENGRAM_HEAD_TO_HEAD` is the loss
-on the fact book (D3), `_TASKS` what the same models answer about it, `_TEXT` the loss on real text.
+on the fact book (D3), `_TASKS` what the same models answer about it, `_LATE` their training
+loss over the last fifth, `_TEXT` the loss on real text.
 
 Source: Engram paper, section 4.2 and table 1.
 """
@@ -18,6 +19,7 @@ from engram_lab.experiments.catalog.memory_arms import (
 from engram_lab.experiments.sweep import Point, Sweep, product
 from engram_lab.probes.allocation import final_loss
 from engram_lab.probes.task_sets import task_items
+from engram_lab.probes.training_noise import late_losses
 from engram_lab.scales import pick
 from engram_lab.training.config import DataConfig, RunConfig
 
@@ -49,6 +51,9 @@ ENGRAM_HEAD_TO_HEAD = Sweep(
 )
 ENGRAM_HEAD_TO_HEAD_TASKS = Sweep(
     name="engram_head_to_head_tasks", grid=_grid, configure=_facts, measure=task_items
+)
+ENGRAM_HEAD_TO_HEAD_LATE = Sweep(
+    name="engram_head_to_head_late", grid=_grid, configure=_facts, measure=late_losses
 )
 ENGRAM_HEAD_TO_HEAD_TEXT = Sweep(
     name="engram_head_to_head_text", grid=_grid, configure=_text, measure=final_loss
