@@ -49,13 +49,14 @@ class Sampling:
         probs = torch.softmax(logits / self.temperature, dim=-1)
         if self.top_k is None and self.top_p == 1:
             return probs
-        ranked, order = probs.sort(-1, descending=True, stable=True)
+        ranked, order = probs.sort(dim=-1, descending=True, stable=True)
         kept = torch.ones_like(ranked, dtype=torch.bool)
         if self.top_k is not None:
             kept[..., self.top_k :] = False
             ranked = ranked / ranked[..., : self.top_k].sum(-1, keepdim=True)
-        kept &= ranked.cumsum(-1) - ranked < self.top_p
-        kept[..., 0] = True
+        if self.top_p < 1:
+            kept &= ranked.cumsum(-1) - ranked < self.top_p
+            kept[..., 0] = True
         kept = torch.zeros_like(kept).scatter_(-1, order, kept)
         probs = probs * kept
         return probs / probs.sum(-1, keepdim=True)
