@@ -58,7 +58,7 @@ class GenerationConfig:
 def speculative_generate(
     target: Target,
     drafter: Proposer | None,
-    prompts: Sequence[Int64[Tensor, "seq"]] | Int64[Tensor, "batch seq"],
+    prompts: Sequence[Int64[Tensor, "_"]] | Int64[Tensor, "batch seq"],
     config: GenerationConfig | None = None,
     *,
     schedule: LengthRule | None = None,

@@ -1,7 +1,7 @@
 """What every drafter offers to decoding: one interface for DSpark and all its relatives."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int64
@@ -30,6 +30,7 @@ class Committed:
     anchor: Int64[Tensor, "batch"]
 
 
+@runtime_checkable
 class Proposer(Protocol):
     """A drafter as decoding sees it.
 

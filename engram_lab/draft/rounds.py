@@ -47,7 +47,7 @@ class Generation:
         prefill_seconds: of that, until the first token.
     """
 
-    token_ids: list[Int64[Tensor, "seq"]]
+    token_ids: list[Int64[Tensor, "_"]]
     rounds: list[Round]
     block_size: int
     seconds: float

@@ -106,10 +106,21 @@ class TargetCache:
         slots = torch.arange(self.total) - self.total + (before + counts)[:, None]
         slots = slots.clamp_min(0)
         for layer in self.states.layers:
-            index = slots.to(layer.keys.device)[:, None, :, None]
-            shape = (-1, layer.keys.shape[1], -1, layer.keys.shape[3])
-            layer.keys = layer.keys.gather(2, index.expand(*shape))
-            layer.values = layer.values.gather(2, index.expand(-1, -1, -1, layer.values.shape[3]))
+            layer.keys, layer.values = _at(layer.keys, slots), _at(layer.values, slots)
+
+    def rewind(self, appended: int, counts: Int64[Tensor, "batch"]) -> None:
+        """Take back passes that were kept whole, as drafting token by token makes them.
+
+        Args:
+            appended: positions that the last passes together gave every sequence.
+            counts: how many of them stay, from the first.
+
+        Raises:
+            ValueError: if a count is negative or above `appended`.
+        """
+        self.lengths = self.lengths - appended
+        self._appended = appended
+        self.keep(counts)
 
     def select(self, rows: list[int]) -> None:
         """Keep only these sequences."""
@@ -121,3 +132,9 @@ class TargetCache:
         for layer in self.states.layers:  # drop what only longer sequences needed
             layer.keys = layer.keys[:, :, layer.keys.shape[2] - longest :]
             layer.values = layer.values[:, :, layer.values.shape[2] - longest :]
+
+
+def _at(values: Tensor, slots: Int64[Tensor, "batch kept"]) -> Tensor:
+    """Keys or values, batch head slot size, of other slots in every sequence."""
+    index = slots.to(values.device)[:, None, :, None]
+    return values.gather(2, index.expand(-1, values.shape[1], -1, values.shape[3]))

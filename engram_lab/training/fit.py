@@ -84,7 +84,7 @@ def fit(
         NonFiniteLoss: a FloatingPointError that names the step and the last good checkpoint.
     """
     data = load_data(run_config)
-    with _own_randomness(run_config.seed):
+    with own_randomness(run_config.seed):
         if model is None:
             model = EngramLM(run_config.model, data.compression)
         loop = Loop(
@@ -163,7 +163,7 @@ def _trained(
 
 
 @contextmanager
-def _own_randomness(seed: int) -> Iterator[None]:
+def own_randomness(seed: int) -> Iterator[None]:
     """Seed the global generators for a while, and put them back afterwards."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices=devices):

@@ -126,8 +126,6 @@ def test_the_loss_of_the_parallel_relative_is_cross_entropy_alone() -> None:
     "changes, names",
     [
         ({"cross_entropy": -1.0}, "cross_entropy.*-1"),
-        ({"distance": "l2"}, "distance.*l2"),
-        ({"convention": "mine"}, "convention.*mine"),
         ({"loss_decay_gamma": 0.0}, "loss_decay_gamma.*0"),
         ({"num_anchors": 0}, "num_anchors.*0"),
     ],

@@ -1,0 +1,57 @@
+"""What a drafter's training is: a target, a shape, a loss and texts, under one seed."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from engram_lab.draft.config import DraftConfig
+from engram_lab.training.config import RunConfig, TrainConfig
+from engram_lab.training.draft_data import AnswerConfig
+from engram_lab.training.draft_loss import DraftLossConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraftRunConfig:
+    """One drafter, complete: equal configs give equal numbers on one device.
+
+    Attributes:
+        target: the run whose model is drafted for.
+        drafter: shape of the drafter.
+        loss: what it is trained for.
+        answers: the texts it is trained on.
+        train: how; `seq_len` is not used, rows are as long as the texts.
+        seed: of its weights, of anchors and of the order of texts.
+    """
+
+    target: RunConfig
+    drafter: DraftConfig
+    loss: DraftLossConfig = field(default_factory=DraftLossConfig)
+    answers: AnswerConfig = field(default_factory=AnswerConfig)
+    train: TrainConfig = field(default_factory=lambda: draft_train_config())
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the rules that join target and drafter."""
+        model = self.target.model
+        for name, ours, theirs in (
+            ("vocab_size", self.drafter.vocab_size, model.vocab_size),
+            ("hidden_size", self.drafter.hidden_size, model.hidden_size),
+            ("target_depth", self.drafter.target_depth, model.num_hidden_layers),
+        ):
+            if ours != theirs:
+                raise ValueError(
+                    f"DraftConfig.{name} must be that of the target, {theirs}; got {ours}"
+                )
+
+    @property
+    def steps(self) -> int:
+        """Updates of the run: `TrainConfig.steps`, else one pass over the texts."""
+        return self.train.steps or max(1, self.answers.rows // self.train.batch_size)
+
+
+def draft_train_config(**changes: Any) -> TrainConfig:
+    """How drafters are trained unless something else is asked for.
+
+    Source: DeepSpec config/dspark (AdamW without decay, 4 % warm-up, cosine, clip 1.0).
+    """
+    settings = {"lr": 1e-3, "weight_decay": 0.0, "warmup_share": 0.04, "clip_norm": 1.0}
+    return TrainConfig(**(settings | changes))
