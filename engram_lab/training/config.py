@@ -40,6 +40,7 @@ class DataConfig:
         eval_tokens: tokens of the validation documents, which share no document with training.
         tokenizer: shipped tokenizer of "text" and of filler text; generated corpora have ids of
             their own.
+        parts: parts of the bundle that "text" is made of; None for all.
         seed: seeds generation and the split, not the order of batches.
     """
 
@@ -56,11 +57,17 @@ class DataConfig:
     train_tokens: int = 1_000_000
     eval_tokens: int = 50_000
     tokenizer: str = "bpe4k"
+    parts: tuple[str, ...] | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Check every rule."""
         _one_of(self, "corpus", get_args(Corpus))
+        if self.parts is not None and (self.corpus != "text" or not self.parts):
+            raise ValueError(
+                f"DataConfig.parts names parts of corpus 'text', or is None for all; got "
+                f"{self.parts} for {self.corpus!r}"
+            )
         _one_of(self, "filler", ("words", "phrases", "text"))
         _within(self, "static_share", 0.0, 1.0)
         _at_least(self, 1, "topics", "pairs", "entities", "document_length")

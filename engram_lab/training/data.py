@@ -152,7 +152,7 @@ def _needles_in_filler(data: DataConfig, rules: NeedlesConfig) -> RunData:
 
 def _text(data: DataConfig) -> RunData:
     tokenizer = load_tokenizer(data.tokenizer)
-    everything = load_text_corpus(tokenizer)
+    everything = load_text_corpus(tokenizer, parts=data.parts)
     train, validation = split_documents(everything, TEXT_VALIDATION_SHARE, data.seed)
     if validation.token_count < data.eval_tokens:
         raise ValueError(
