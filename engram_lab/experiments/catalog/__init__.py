@@ -1,5 +1,12 @@
 """Every experiment of the catalogue, one constant each."""
 
+from engram_lab.experiments.catalog.dspark_drafters import (
+    DSPARK_DEPTH,
+    DSPARK_DRAFTERS,
+    DSPARK_LENGTH,
+    DSPARK_POSITIONS,
+    DSPARK_RANK,
+)
 from engram_lab.experiments.catalog.engram_ablation import (
     ENGRAM_ABLATION,
     ENGRAM_ABLATION_CHAINS,
@@ -62,6 +69,11 @@ from engram_lab.experiments.catalog.lens_foreign import (
 )
 
 __all__ = [
+    "DSPARK_DEPTH",
+    "DSPARK_DRAFTERS",
+    "DSPARK_LENGTH",
+    "DSPARK_POSITIONS",
+    "DSPARK_RANK",
     "ENGRAM_ABLATION",
     "ENGRAM_ABLATION_CHAINS",
     "ENGRAM_ABLATION_TEXT",
