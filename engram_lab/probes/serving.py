@@ -33,8 +33,9 @@ def serving_frame(
         One row per policy and load, with columns policy, concurrency (users; of an open loop the
         mean number of requests that run), rate_per_s (NaN for a closed loop), causal, the columns
         of `draft.serving_metrics.Served.row`, and regret: the share of throughput that is lost
-        against the policy that knows what will be accepted, or without one the best policy; NaN
-        for an open loop, where throughput is what arrives.
+        against the policy that knows what will be accepted (negative where not drafting beats
+        that one, since it drafts), or without one the best policy; NaN for an open loop, where
+        throughput is what arrives.
 
     Raises:
         ValueError: if there is no policy or load, or two policies share a name.
