@@ -73,7 +73,7 @@ def standard_policies(
     *,
     block_size: int,
     draft_costs: CostTable | None = None,
-    threshold: float = 0.6,
+    threshold: float = 0.5,
 ) -> list[Policy]:
     """The policies to compare: plain decoding, fixed and confident lengths, schedulers, bounds.
 
@@ -88,7 +88,7 @@ def standard_policies(
     """
     priced = {"costs": costs, "draft_costs": draft_costs}
     return [
-        Policy(name="no speculation", rule=FixedLength(length=0), drafts=False),
+        Policy(name="plain decoding", rule=FixedLength(length=0), drafts=False),
         Policy(name="MTP-1", rule=FixedLength(length=1)),
         Policy(name="whole block", rule=FixedLength(length=block_size)),
         Policy(name="threshold", rule=Threshold(threshold=threshold)),

@@ -5,7 +5,7 @@ import pandas as pd
 from engram_lab.figures.style import COLOURS, SPARE
 
 POLICIES = {
-    "no speculation": COLOURS["experts"],
+    "plain decoding": COLOURS["experts"],
     "MTP-1": COLOURS["neighbour"],
     "whole block": COLOURS["static"],
     "threshold": SPARE[0],

@@ -52,8 +52,8 @@ def regret_bars(
         figure,
         title="What a policy gives away",
         note=f"{provenance_of_serving(frame)} Against an oracle that knows what will be accepted. "
-        "'unrestricted' has the same confidences as 'early stop' and looks past a fall: what lies between the two "
-        "is the price of losslessness. Below 0: not drafting at all is better still.",
+        "'unrestricted' has the same confidences as 'early stop' and looks past a fall: what lies "
+        "between the two is the price of losslessness. Below 0: not drafting at all is better.",
         room=Room(height=40 + 52 * len(order), left=130, head=84),
     )
 

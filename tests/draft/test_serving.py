@@ -158,7 +158,7 @@ def test_an_oracle_verifies_what_will_be_accepted_where_more_costs_time():
 def test_all_but_the_two_bounds_are_causal_and_only_plain_decoding_drafts_nothing():
     policies = standard_policies(affine_costs(base=1.0, per_token=0.1), block_size=BLOCK)
     assert [p.name for p in policies if not p.causal] == ["unrestricted", "oracle"]
-    assert [p.name for p in policies if not p.drafts] == ["no speculation"]
+    assert [p.name for p in policies if not p.drafts] == ["plain decoding"]
 
 
 @pytest.mark.parametrize("users", [8, 40])

@@ -10,7 +10,7 @@ from engram_lab.figures.serving_regret import regret_bars
 from engram_lab.published import load_published
 from tests.figures.frames import footer, traces
 
-SPEEDS = {"no speculation": 50.0, "MTP-1": 80.0, "early stop": 120.0, "oracle": 130.0}
+SPEEDS = {"plain decoding": 50.0, "MTP-1": 80.0, "early stop": 120.0, "oracle": 130.0}
 
 
 def serving_rows(costs=("affine", "staircase"), users=(1, 8, 64), seeds=(0, 1, 2)) -> pd.DataFrame:
@@ -25,7 +25,7 @@ def serving_rows(costs=("affine", "staircase"), users=(1, 8, 64), seeds=(0, 1, 2
             "causal": policy != "oracle",
             "tokens_per_s_user": speed * (1 + 0.01 * (seed - 1)) / n**0.5,
             "tokens_per_s": speed * (1 + 0.01 * (seed - 1)) * n**0.5,
-            "verified_tokens": {"MTP-1": 2.0, "no speculation": 1.0}.get(policy, 6.0 - n / 32),
+            "verified_tokens": {"MTP-1": 2.0, "plain decoding": 1.0}.get(policy, 6.0 - n / 32),
             "regret": 1 - speed / SPEEDS["oracle"],
             "rounds": 5_000,
         }
@@ -72,7 +72,7 @@ def test_regret_has_a_bar_for_each_policy_but_the_oracle():
     figure = regret_bars(serving_rows())
     assert [bar.name for bar in figure.data] == 2 * ["1 user", "8 users", "64 users"]
     bar = figure.data[0]
-    assert set(bar.y) == {"no speculation", "MTP-1", "early stop"}
+    assert set(bar.y) == {"plain decoding", "MTP-1", "early stop"}
     assert dict(zip(bar.y, bar.x, strict=True))["MTP-1"] == pytest.approx(1 - 80 / 130)
     (chosen,) = regret_bars(serving_rows(costs=("affine",)), concurrencies=[8]).data
     assert chosen.name == "8 users"

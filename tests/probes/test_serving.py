@@ -36,14 +36,14 @@ def test_regret_is_what_is_lost_to_the_oracle(frame):
     regret = frame.pivot(index="policy", columns="concurrency", values="regret")
     assert (regret.loc["oracle"] == 0).all()
     assert regret.loc["whole block", 64] > 0.4 > 0.1 > regret.loc["early stop", 64]
-    assert regret.loc["no speculation", 8] > 0.5
+    assert regret.loc["plain decoding", 8] > 0.5
 
 
 def test_without_an_oracle_regret_counts_from_the_best():
     policies = standard_policies(COSTS, block_size=5)[:3]
     load = Load(users=64, rounds=640, warmup=0)
     regret = serving_frame(made_up(500), policies, ENGINE, [load]).set_index("policy")["regret"]
-    assert regret.min() == 0 == regret["no speculation"]
+    assert regret.min() == 0 == regret["plain decoding"]
 
 
 def test_an_open_loop_has_a_rate_and_no_regret():
