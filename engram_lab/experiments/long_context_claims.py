@@ -47,7 +47,9 @@ def equal_loss_share(losses: pd.DataFrame) -> float:
     return float((means["engram"] - means["experts", FULL]).abs().idxmin())
 
 
-def needle_claims(scores: pd.DataFrame, equal_share: float) -> list[Verdict]:
+def needle_claims(
+    scores: pd.DataFrame, equal_share: float, *, keys: str = "unseen keys"
+) -> list[Verdict]:
     """Verdicts on "the hybrid finds more", task by task, at the longest context.
 
     Against experts at equal steps and at equal loss, and against a neighbour's addresses. The
@@ -56,6 +58,7 @@ def needle_claims(scores: pd.DataFrame, equal_share: float) -> list[Verdict]:
     Args:
         scores: rows of `probes.long_context.needle_scores` with columns arm, share and seed.
         equal_share: share of the tokens at which the hybrid has the loss of the experts.
+        keys: which keys were asked with, in words.
 
     Raises:
         ValueError: if a model or a seed of one is missing.
@@ -81,7 +84,7 @@ def needle_claims(scores: pd.DataFrame, equal_share: float) -> list[Verdict]:
             verdicts.append(
                 seed_claim(
                     (second["score"] - first["score"]).to_dict(),
-                    claim=f"{task} at {longest} tokens, {words}",
+                    claim=f"{task} at {longest} tokens, {keys}, {words}",
                     unit="of accuracy",
                     errors=errors.to_dict(),
                     n_items=int(first["items"].min()),

@@ -24,7 +24,7 @@ GAIN_NATS = 1.0
 """What a long context must save on a token to make it a key token."""
 
 
-def needle_scores(trained_run: TrainedRun) -> pd.DataFrame:
+def needle_scores(trained_run: TrainedRun, *, taught: bool = False) -> pd.DataFrame:
     """Scores of a model on every kind of D4, asked at several document lengths.
 
     The longest documents fill the rows that the model was last trained on, the others a half and a
@@ -32,6 +32,8 @@ def needle_scores(trained_run: TrainedRun) -> pd.DataFrame:
 
     Args:
         trained_run: a model trained on D4.
+        taught: ask with the keys of training documents instead. A memory has rows for those, and
+            none of its own for the others.
 
     Returns:
         One row per length and task with columns context (tokens of a document), family, task,
@@ -46,7 +48,7 @@ def needle_scores(trained_run: TrainedRun) -> pd.DataFrame:
     parts = []
     for divisor in (4, 2, 1):
         shorter = replace(rules, document_length=config.train.seq_len // divisor)
-        tasks = needle_tasks(shorter, items=items, filler=text)
+        tasks = needle_tasks(shorter, items=items, filler=text, taught=taught)
         parts.append(task_frame(trained_run.model, tasks).assign(context=shorter.document_length))
     frame = pd.concat(parts, ignore_index=True)
     numbers = ["score", "stderr", "chance", "loss_nats"]

@@ -47,7 +47,12 @@ def fact_tasks(config: FactbookConfig, *, items: int = 200, seed: int = 0) -> li
 
 
 def needle_tasks(
-    config: NeedlesConfig, *, items: int = 500, seed: int = 0, filler: Documents | None = None
+    config: NeedlesConfig,
+    *,
+    items: int = 500,
+    seed: int = 0,
+    filler: Documents | None = None,
+    taught: bool = False,
 ) -> list[Task]:
     """Every kind of D4 in the config, at its document length, with keys that were not taught.
 
@@ -58,13 +63,14 @@ def needle_tasks(
         items: documents a kind.
         seed: of the documents.
         filler: running text, where the config is for that.
+        taught: ask with the keys of training documents instead, and values of the moment.
     """
     stated = {"single": config.values, "tracking": config.chains}
     return [
         Task(
             family="needles",
             name=kind,
-            documents=needle_questions(config, kind, items, seed, filler=filler),
+            documents=needle_questions(config, kind, items, seed, filler=filler, taught=taught),
             chance=1 / stated.get(kind, config.pairs),
         )
         for kind in config.kinds

@@ -68,9 +68,15 @@ def needles(
 
 
 def needle_questions(
-    config: NeedlesConfig, kind: str, items: int, seed: int = 0, *, filler: Documents | None = None
+    config: NeedlesConfig,
+    kind: str,
+    items: int,
+    seed: int = 0,
+    *,
+    filler: Documents | None = None,
+    taught: bool = False,
 ) -> Documents:
-    """Documents of one kind with keys that no training document uses, one question set each.
+    """Documents of one kind, one question set each, with keys that no training document uses.
 
     Args:
         config: the language; another `document_length` asks at another distance.
@@ -78,6 +84,7 @@ def needle_questions(
         items: how many documents.
         seed: names the sample.
         filler: as for `needles`; text that was not trained on.
+        taught: use the keys of training documents instead; their values are new all the same.
 
     Returns:
         Documents of the classes "context" and "answer", without eos.
@@ -88,7 +95,7 @@ def needle_questions(
     check_questions(kind, NEEDLE_KINDS, items)
     rng = question_generator(seed, NEEDLE_KINDS.index(kind))
     text = _running_text(config, filler)
-    ids, classes = _block(config, [kind] * items, rng, text, taught=False)
+    ids, classes = _block(config, [kind] * items, rng, text, taught=taught)
     return questions(
         list(ids[:, :-1]),
         list(classes[:, :-1] == COMPUTED),

@@ -107,6 +107,11 @@ def test_questions_use_keys_that_no_document_has(kind):
     assert [questions.class_names[i] == "answer" for i in questions.classes] == answers
 
 
+def test_questions_may_use_the_keys_of_documents():
+    questions = needle_questions(SMALL, "multikey", 25, seed=3, taught=True)
+    assert len(list(read_needles(SMALL, questions, taught=True))) == 25
+
+
 @pytest.mark.parametrize("length", [256, 512, 2048])
 def test_questions_reach_over_long_contexts(length):
     config = dataclasses.replace(D4, document_length=length)

@@ -15,7 +15,8 @@ Hybrids that were trained on fewer tokens (runs of their own, since the learning
 end in each) serve as its earlier checkpoints. The one whose loss is that of the fully trained
 experts is compared at equal loss, so that a better base model cannot explain a gain.
 
-`ENGRAM_LONG_CONTEXT` is needles by task and length, `_ATTENTION` the reach of attention, `_LOSS`
+`ENGRAM_LONG_CONTEXT` is needles by task and length, `_TAUGHT` the same with keys of training
+documents (and new values), for which a memory has trained rows, `_ATTENTION` the reach of attention, `_LOSS`
 the loss before the extension, by which equal loss is found. The models of real text from the
 allocation experiment, not extended, are asked for tokens on which their whole context matters
 (`_TEXT`) and for the reach of their attention (`_TEXT_ATTENTION`).
@@ -24,6 +25,7 @@ Source: Engram paper, section 5 and table 2.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 
@@ -132,6 +134,13 @@ ENGRAM_LONG_CONTEXT = Sweep(
     grid=_grid,
     configure=_extended,
     measure=needle_scores,
+    execute=load_or_extend,
+)
+ENGRAM_LONG_CONTEXT_TAUGHT = Sweep(
+    name="engram_long_context_taught",
+    grid=_grid,
+    configure=_extended,
+    measure=partial(needle_scores, taught=True),
     execute=load_or_extend,
 )
 ENGRAM_LONG_CONTEXT_ATTENTION = Sweep(
