@@ -19,27 +19,29 @@ class DraftAttention(nn.Module):
     Names follow Qwen3's, so that checkpoints of other implementations load by name.
     """
 
-    def __init__(self, config: DraftConfig):
+    def __init__(self, config: DraftConfig, *, inputs: int | None = None):
+        """Projections from `inputs` numbers a row; None for the width of the stream."""
         super().__init__()
+        inputs = config.hidden_size if inputs is None else inputs
         self.size = config.head_size
         queries = config.num_attention_heads * config.head_size
         keys = config.num_key_value_heads * config.head_size
-        self.q_proj = nn.Linear(config.hidden_size, queries, bias=False)
-        self.k_proj = nn.Linear(config.hidden_size, keys, bias=False)
-        self.v_proj = nn.Linear(config.hidden_size, keys, bias=False)
+        self.q_proj = nn.Linear(inputs, queries, bias=False)
+        self.k_proj = nn.Linear(inputs, keys, bias=False)
+        self.v_proj = nn.Linear(inputs, keys, bias=False)
         self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
         self.q_norm = RMSNorm(config.head_size, config.rms_norm_eps)
         self.k_norm = RMSNorm(config.head_size, config.rms_norm_eps)
         self.grouped = config.num_attention_heads != config.num_key_value_heads
 
-    def keys_values(self, hidden: Float[Tensor, "batch seq hidden"], rotary: Rotary) -> KeysValues:
+    def keys_values(self, hidden: Float[Tensor, "batch seq inputs"], rotary: Rotary) -> KeysValues:
         """Rotated keys, and values, of context rows or slots."""
         key = self.k_norm(self._heads(self.k_proj(hidden)))
         return rotate(key, *rotary), self._heads(self.v_proj(hidden))
 
     def forward(
         self,
-        hidden: Float[Tensor, "batch slot hidden"],
+        hidden: Float[Tensor, "batch slot inputs"],
         rotary: Rotary,
         keys_values: KeysValues,
         bias: Float[Tensor, "rows 1 slot keys"] | None,

@@ -7,7 +7,9 @@ import torch
 from engram_lab.draft.bigram import BigramCounts, BigramDrafter, with_bigram_bias
 from engram_lab.draft.config import DraftConfig
 from engram_lab.draft.drafter import Drafter
+from engram_lab.draft.eagle import EagleConfig, EagleDrafter
 from engram_lab.draft.lookup import NgramLookup
+from engram_lab.draft.mtp import MtpConfig, MtpDrafter
 from engram_lab.draft.plain import SmallModelDrafter
 from engram_lab.draft.proposer import Proposer
 from engram_lab.draft.target import Target
@@ -46,6 +48,30 @@ def block_drafter(model: EngramLM, **changes: object) -> Drafter:
     return drafter
 
 
+def chain_shape() -> dict[str, int]:
+    return {
+        "vocab_size": VOCAB,
+        "hidden_size": 32,
+        "target_depth": 2,
+        "block_size": BLOCK,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_size": 8,
+        "intermediate_size": 32,
+    }
+
+
+def eagle(model: EngramLM, **changes: object) -> EagleDrafter:
+    torch.manual_seed(6)
+    shape = {"target_layer_ids": (-1, 0)} | chain_shape() | changes
+    return EagleDrafter(EagleConfig(**shape), Target(model, shape["target_layer_ids"]))
+
+
+def mtp(model: EngramLM, **changes: object) -> MtpDrafter:
+    torch.manual_seed(7)
+    return MtpDrafter(MtpConfig(**chain_shape() | changes), Target(model))
+
+
 def bigram_counts(vocab_size: int = VOCAB) -> BigramCounts:
     ids = torch.randint(vocab_size, (4, 50), generator=torch.Generator().manual_seed(2))
     return BigramCounts.from_documents(ids, vocab_size)
@@ -61,6 +87,8 @@ DRAFTERS: dict[str, Callable[[EngramLM], Proposer]] = {
     "dspark rnn": dspark("rnn"),
     "dflash anchor first": block_drafter,
     "dflash masks only": lambda model: block_drafter(model, sample_from_anchor=False),
+    "eagle": eagle,
+    "mtp": mtp,
     "small model": lambda model: SmallModelDrafter(
         tiny_lm(memory=False, seed=3), Target(model), block_size=BLOCK
     ),
