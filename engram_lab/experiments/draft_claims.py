@@ -1,0 +1,121 @@
+"""Claims about drafters: which gains more tokens a round, and how acceptance moves in the block."""
+
+import numpy as np
+import pandas as pd
+
+from engram_lab.experiments.seed_claims import seed_claim
+from engram_lab.experiments.verdict import Verdict
+
+UNIT = "tokens a round"
+
+
+def length_claims(
+    frame: pd.DataFrame, first: str, second: str, *, by: str = "drafter"
+) -> list[Verdict]:
+    """Verdicts on "drafter A gains more tokens a round than B", by kind of text and temperature.
+
+    Prompts are the same for both, and so is the target of a seed. The interval is Student's t over
+    seeds, or that over prompts where it is wider.
+
+    Args:
+        frame: rows by prompt with columns `by`, seed, domain, temperature, sequence, rounds and
+            emitted.
+        first: value of `by` that the claim favours.
+        second: the other.
+        by: column that tells drafters apart.
+
+    Raises:
+        ValueError: if one of them is missing or has other seeds or prompts.
+    """
+    verdicts = []
+    for (domain, temperature), part in frame.groupby(["domain", "temperature"], sort=False):
+        gains, errors, prompts = {}, {}, 0
+        ours, theirs = (part[part[by] == name] for name in (first, second))
+        if ours.empty or set(ours["seed"]) != set(theirs["seed"]):
+            raise ValueError(
+                f"length_claims needs {by} {first!r} and {second!r} with the same seeds on "
+                f"{domain}; got {sorted(set(ours['seed']))} and {sorted(set(theirs['seed']))}"
+            )
+        for seed, own in ours.groupby("seed"):
+            other = theirs[theirs["seed"] == seed]
+            gains[seed], errors[seed] = _difference(own, other)
+            prompts = len(own)
+        verdicts.append(
+            seed_claim(
+                {seed: -gain for seed, gain in gains.items()},
+                claim=f"{domain}, temperature {temperature:g}: {first} gains more than {second}",
+                unit=UNIT,
+                errors=errors,
+                n_items=prompts,
+            )
+        )
+    return verdicts
+
+
+def decay_claims(frame: pd.DataFrame, drafter: str, rival: str) -> list[Verdict]:
+    """Verdicts on "acceptance falls less along the block than the rival's", by kind of text.
+
+    The fall is the conditional rate at position 1 minus the mean of those behind it, each weighted
+    by how often it was reached.
+
+    Args:
+        frame: rows of `catalog.DSPARK_POSITIONS`.
+        drafter: the one that should fall less.
+        rival: the other.
+
+    Raises:
+        ValueError: if one of them is missing.
+    """
+    verdicts = []
+    for (domain, temperature), part in frame.groupby(["domain", "temperature"], sort=False):
+        falls = {name: _falls(part[part["drafter"] == name]) for name in (drafter, rival)}
+        if falls[drafter].empty or set(falls[drafter].index) != set(falls[rival].index):
+            raise ValueError(
+                f"decay_claims needs {drafter!r} and {rival!r} with the same seeds on {domain}"
+            )
+        verdicts.append(
+            seed_claim(
+                (falls[drafter] - falls[rival]).to_dict(),
+                claim=f"{domain}, temperature {temperature:g}: {drafter} falls less than {rival}",
+                unit="of conditional acceptance",
+                n_items=int(part["offered"].max()),
+            )
+        )
+    return verdicts
+
+
+def _difference(ours: pd.DataFrame, theirs: pd.DataFrame) -> tuple[float, float]:
+    """Difference of tokens a round, and its standard error over prompts (jackknife)."""
+    both = ours.merge(theirs, on="sequence", suffixes=("", "_other"))
+    if len(both) != len(ours) or len(both) != len(theirs):
+        raise ValueError(
+            f"length_claims needs the same prompts for both drafters; got {len(ours)} and "
+            f"{len(theirs)}, of which {len(both)} are shared"
+        )
+    sums = {name: both[name].to_numpy(float) for name in _COUNTS}
+    whole = _rate(sums, np.ones(len(both), bool))
+    count = len(both)
+    if count < 2:
+        return whole, float("inf")
+    left_out = np.array([_rate(sums, np.arange(count) != i) for i in range(count)])
+    spread = (count - 1) / count * ((left_out - left_out.mean()) ** 2).sum()
+    return whole, float(np.sqrt(spread))
+
+
+_COUNTS = ("emitted", "rounds", "emitted_other", "rounds_other")
+
+
+def _rate(sums: dict[str, np.ndarray], kept: np.ndarray) -> float:
+    emitted, rounds, other_emitted, other_rounds = (sums[name][kept].sum() for name in _COUNTS)
+    return float(emitted / rounds - other_emitted / other_rounds)
+
+
+def _falls(rows: pd.DataFrame) -> pd.Series:
+    """By seed: rate at the first position minus the mean behind it."""
+    found = {}
+    for seed, part in rows.groupby("seed"):
+        behind = part[(part["position"] > 1) & (part["reached"] > 0)]
+        first = float(part.loc[part["position"] == 1, "conditional_rate"].iloc[0])
+        mean = np.average(behind["conditional_rate"], weights=behind["reached"])
+        found[seed] = first - float(mean)
+    return pd.Series(found, dtype=float)

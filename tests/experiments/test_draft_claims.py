@@ -1,0 +1,71 @@
+"""Claims about drafters on counts that are known."""
+
+import pandas as pd
+import pytest
+
+from engram_lab.experiments.draft_claims import decay_claims, length_claims
+
+
+def lengths(gain: int) -> pd.DataFrame:
+    rows = [
+        {
+            "drafter": drafter,
+            "seed": seed,
+            "domain": "code",
+            "temperature": 1.0,
+            "sequence": sequence,
+            "rounds": 10 + sequence % 3,
+            "emitted": 20 + 2 * (sequence % 3) + seed + (gain if drafter == "dspark" else 0),
+        }
+        for drafter in ("dspark", "parallel")
+        for seed in range(3)
+        for sequence in range(12)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_a_drafter_that_gains_more_in_every_seed_is_supported() -> None:
+    (verdict,) = length_claims(lengths(5), "dspark", "parallel")
+    assert verdict.outcome == "supported"
+    assert verdict.difference == pytest.approx(-60 / 132)
+    (other,) = length_claims(lengths(5), "parallel", "dspark")
+    assert other.outcome == "contradicted"
+
+
+def test_equal_drafters_are_undecided() -> None:
+    (verdict,) = length_claims(lengths(0), "dspark", "parallel")
+    assert verdict.outcome == "undecided"
+    assert verdict.difference == 0
+
+
+def test_drafters_with_other_seeds_or_prompts_are_refused() -> None:
+    frame = lengths(5)
+    with pytest.raises(ValueError, match="same seeds"):
+        length_claims(
+            frame[(frame["seed"] < 2) | (frame["drafter"] == "dspark")], "dspark", "parallel"
+        )
+    with pytest.raises(ValueError, match="same prompts"):
+        fewer = frame[(frame["sequence"] < 11) | (frame["drafter"] == "dspark")]
+        length_claims(fewer, "dspark", "parallel")
+
+
+def test_a_flat_drafter_falls_less_than_one_that_decays() -> None:
+    rows = [
+        {
+            "drafter": drafter,
+            "seed": seed,
+            "domain": "code",
+            "temperature": 1.0,
+            "position": position,
+            "offered": 100,
+            "reached": 100 // position,
+            "conditional_rate": 0.8 - fall * (position - 1) + 0.001 * seed,
+        }
+        for drafter, fall in (("dspark", 0.0), ("parallel", 0.1))
+        for seed in range(3)
+        for position in range(1, 5)
+    ]
+    (verdict,) = decay_claims(pd.DataFrame(rows), "dspark", "parallel")
+    assert verdict.outcome == "supported"
+    with pytest.raises(ValueError, match="eagle3"):
+        decay_claims(pd.DataFrame(rows), "eagle3", "parallel")
