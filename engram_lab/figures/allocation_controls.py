@@ -82,7 +82,7 @@ def _axes(figure: go.Figure, deltas: pd.DataFrame, arms: int, reference: str) ->
 
 
 def _arm(figure: go.Figure, deltas: pd.DataFrame, arm: str, col: int) -> None:
-    label, place = "<br>".join(textwrap.wrap(NAMES.get(arm, arm), 24)), {"row": 1, "col": col}
+    label, place = "<br>".join(textwrap.wrap(NAMES.get(arm, arm), 20)), {"row": 1, "col": col}
     mean = bar_and_seeds(
         figure, deltas, arm=arm, label=label, shade=colour(arm), width=0.36, col=col
     )

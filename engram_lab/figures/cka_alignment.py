@@ -56,7 +56,7 @@ def alignment_curve(frame: pd.DataFrame, *, published: pd.DataFrame | None = Non
         note=footnote(frame, frame, published)
         + " Lines stand a little apart, for they lie on each other. Shaded: the first half of the "
         "layers, over which the depth gain is the mean.",
-        room=Room(width=760, height=320, head=50),
+        room=Room(height=320, head=50),
     )
 
 
