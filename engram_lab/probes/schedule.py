@@ -120,7 +120,7 @@ def schedule_frame(
         (tokens that come out, per request and step), tokens_per_s (all requests), tokens_per_s_user
         (of one), expected_tokens_per_s (by the confidences), regret (share of throughput, expected
         by the same confidences, that it lacks to the best lengths; negative where not drafting at
-            all is better still) and steps.
+        all is better still) and steps.
 
     Raises:
         ValueError: if there is no step, no rule or no request.
