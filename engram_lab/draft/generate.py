@@ -4,6 +4,7 @@ Invariants: the target's cache and the drafter's context hold the tokens before 
 rejected one; greedy output is that of plain greedy decoding; sampled output has the target's law.
 """
 
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,7 @@ class GenerationConfig:
         max_new_tokens: tokens behind each prompt.
         sampling: temperature and truncation of target and drafts alike.
         stop_ids: ids that end a sequence; the id itself is kept.
-        length: drafts of a round; None for the drafter's whole block.
+        length: drafts of a round, 0 for none; None for the drafter's whole block.
         seed: of all draws.
         prefill_chunk: prompt positions of one pass.
 
@@ -53,6 +54,10 @@ class GenerationConfig:
                 raise ValueError(
                     f"GenerationConfig.{name} must be at least 1; got {getattr(self, name)}"
                 )
+        if self.length is not None and self.length < 0:
+            raise ValueError(
+                f"GenerationConfig.length must be at least 0 or None; got {self.length}"
+            )
 
 
 def speculative_generate(
@@ -117,6 +122,9 @@ class _Decoding:
         self.state = None if drafter is None else drafter.begin(len(prompts))
         self.stops = frozenset(config.stop_ids)
         self.rounds: list[Round] = []
+        self.named = schedule is not None and "requests" in inspect.signature(schedule).parameters
+        if hasattr(schedule, "reset"):
+            schedule.reset()  # what a rule remembers of another generation is not of these prompts
         self.started = time.perf_counter()
         self.prefill_seconds = 0.0
 
@@ -195,7 +203,8 @@ class _Decoding:
                 f"a schedule goes by confidences, and {type(self.drafter).__name__} gives none; "
                 "use a drafter with a confidence head, or config.length for a fixed length"
             )
-        lengths = self.schedule(torch.sigmoid(proposal.confidence.float()))
+        who = {"requests": self.active} if self.named else {}
+        lengths = self.schedule(torch.sigmoid(proposal.confidence.float()), **who)
         return proposal.cut(torch.as_tensor(lengths, device=self.anchor.device))
 
     def _tokens(

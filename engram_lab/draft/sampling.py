@@ -102,10 +102,23 @@ class Noise:
             for index, purpose in enumerate(self.PURPOSES)
         }
 
-    def uniform(self, purpose: str, count: int) -> Float[Tensor, "batch count"]:
-        """`count` numbers for every sequence, on the CPU."""
-        drawn = [torch.rand(count, generator=g) for g in self._streams[purpose]]
-        return torch.stack(drawn)
+    def uniform(
+        self, purpose: str, count: int, *, used: Int64[Tensor, "batch"] | None = None
+    ) -> Float[Tensor, "batch count"]:
+        """`count` numbers for every sequence, on the CPU.
+
+        Args:
+            purpose: one of `PURPOSES`.
+            count: numbers of each.
+            used: how many of them each sequence needs, if not all; the others are 0 and not drawn,
+                so that what a sequence draws later does not hang on its neighbours.
+        """
+        streams = self._streams[purpose]
+        counts = [count] * len(streams) if used is None else used.tolist()
+        numbers = torch.zeros(len(streams), count)
+        for row, (stream, needed) in enumerate(zip(streams, counts, strict=True)):
+            numbers[row, :needed] = torch.rand(needed, generator=stream)
+        return numbers
 
     def select(self, rows: list[int]) -> None:
         """Keep only these sequences."""

@@ -20,20 +20,23 @@ class Proposal:
         tokens: drafts, left to right.
         probs: the distributions they were drawn from; None where each was certain (greedy drafts
             and look-ups).
-        confidence: logits of surviving, given that all before survived; None without such a head.
+        confidence: logits of surviving, given that all before survived, also of drafts that were
+            cut off; None without such a head.
         lengths: how many drafts of each sequence are to be verified; None for all.
     """
 
     tokens: Int64[Tensor, "batch block"]
     probs: Float[Tensor, "batch block vocab"] | None = None
-    confidence: Float[Tensor, "batch block"] | None = None
+    confidence: Float[Tensor, "batch drafted"] | None = None
     lengths: Int64[Tensor, "batch"] | None = None
 
     def cut(self, lengths: Int64[Tensor, "batch"]) -> "Proposal":
-        """The proposal with only the first `lengths` drafts of every sequence.
+        """The proposal with only the first `lengths` drafts of every sequence, or fewer if it has.
 
         Drafts behind the longest are dropped, so that they cost no verification.
         """
+        if self.lengths is not None:
+            lengths = torch.minimum(lengths, self.lengths.to(lengths))
         longest = int(lengths.max()) if len(lengths) else 0
         return Proposal(
             tokens=self.tokens[:, :longest],
@@ -86,7 +89,8 @@ def verify(
     lengths = lengths.to(device)
     ratio, expected = _chances(target_probs[:, :block], proposal)
     inside = torch.arange(block, device=device) < lengths[:, None]
-    kept = (noise.uniform("accept", block).to(device) < ratio) & inside
+    uniform = noise.uniform("accept", block, used=lengths).to(device)
+    kept = (uniform < ratio) & inside
     accepted = kept.int().cumprod(-1).sum(-1)
     source = target_probs[torch.arange(batch, device=device), accepted]
     rejected = accepted < lengths
@@ -133,8 +137,11 @@ def _check(target_probs: Tensor, proposal: Proposal) -> None:
             f"{proposal.probs.shape[-1]} entries, the target's {target_probs.shape[-1]}"
         )
     lengths = proposal.lengths
-    if lengths is not None and (lengths.shape != (batch,) or bool((lengths > block).any())):
+    if lengths is None:
+        return
+    outside = (lengths < 0) | (lengths > block)
+    if lengths.shape != (batch,) or bool(outside.any()):
         raise ValueError(
-            f"Proposal.lengths must be {batch} numbers of at most {block} drafts; got "
+            f"Proposal.lengths must be {batch} numbers in 0..{block}, the drafts there are; got "
             f"{lengths.tolist()}"
         )
