@@ -7,6 +7,7 @@ from engram_lab.experiments.catalog.dspark_drafters import (
     DSPARK_POSITIONS,
     DSPARK_RANK,
 )
+from engram_lab.experiments.catalog.dspark_serving import DSPARK_SERVING
 from engram_lab.experiments.catalog.engram_ablation import (
     ENGRAM_ABLATION,
     ENGRAM_ABLATION_CHAINS,
@@ -75,6 +76,7 @@ __all__ = [
     "DSPARK_LENGTH",
     "DSPARK_POSITIONS",
     "DSPARK_RANK",
+    "DSPARK_SERVING",
     "ENGRAM_ABLATION",
     "ENGRAM_ABLATION_CHAINS",
     "ENGRAM_ABLATION_TEXT",
