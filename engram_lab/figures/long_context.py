@@ -53,6 +53,7 @@ def needle_bars(
     *,
     equal_share: float | None = None,
     published: pd.DataFrame | None = None,
+    keys: str = "Keys that no training document had.",
     verdict: Any = None,
 ) -> go.Figure:
     """Scores by task at the longest context, a bar a model; below them the published ones.
@@ -62,6 +63,7 @@ def needle_bars(
         equal_share: share of the tokens at which the hybrid has the loss of the experts, to name
             it.
         published: the table `engram_table2_long_context`.
+        keys: which keys were asked with, a sentence of the footer.
         verdict: a sentence, an object with a `sentence`, or several of them.
 
     Raises:
@@ -90,7 +92,7 @@ def needle_bars(
         figure,
         title="Needles in a long context",
         subtitle=sentences(verdict),
-        note=_note(rows, "Bars: mean over seeds; whiskers: their range.") + source,
+        note=_note(rows, "Bars: mean over seeds; whiskers: their range.", keys) + source,
         room=Room(height=240 + 260 * (panels - 1), right=230),
     )
 
@@ -252,7 +254,7 @@ def _curve(figure: go.Figure, setting: _Setting, task: str, col: int) -> None:
     )
 
 
-def _note(rows: pd.DataFrame, marks: str) -> str:
+def _note(rows: pd.DataFrame, marks: str, keys: str = "") -> str:
     items = f" · {rows['items'].max()} items a task" if "items" in rows else ""
     error = ""
     if "stderr" in rows:
@@ -260,5 +262,5 @@ def _note(rows: pd.DataFrame, marks: str) -> str:
     tokens = rows.drop(columns=[name for name in ("train_tokens",) if name in rows])
     return (
         f"{provenance(tokens)}{items}. {marks} Chance: naming any value that the document states."
-        f"{error} Keys that no training document had."
+        f"{error} {keys}".rstrip()
     )

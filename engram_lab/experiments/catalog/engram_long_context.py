@@ -16,10 +16,10 @@ end in each) serve as its earlier checkpoints. The one whose loss is that of the
 experts is compared at equal loss, so that a better base model cannot explain a gain.
 
 `ENGRAM_LONG_CONTEXT` is needles by task and length, `_TAUGHT` the same with keys of training
-documents (and new values), for which a memory has trained rows, `_ATTENTION` the reach of attention, `_LOSS`
-the loss before the extension, by which equal loss is found. The models of real text from the
-allocation experiment, not extended, are asked for tokens on which their whole context matters
-(`_TEXT`) and for the reach of their attention (`_TEXT_ATTENTION`).
+documents (and new values), for which a memory has trained rows, `_ATTENTION` the reach of
+attention, `_LOSS` the loss before the extension, by which equal loss is found. The models of real
+text from the allocation experiment, not extended, are asked for tokens on which their whole context
+matters (`_TEXT`) and for the reach of their attention (`_TEXT_ATTENTION`).
 
 Source: Engram paper, section 5 and table 2.
 """
