@@ -34,7 +34,7 @@ def grid(*, rows: int, cols: int) -> go.Figure:
         cols=cols,
         shared_yaxes=True,
         horizontal_spacing=0.14 / cols,
-        vertical_spacing=0.32 / (rows + 1),
+        vertical_spacing=0.4 / (rows + 1),
     )
 
 

@@ -63,7 +63,7 @@ def lengths_against_load(
             _line(figure, part, "concurrency", "verified_tokens", col=1, legend=True, **shown)
         named = policy == PLAIN
         _line(figure, part, "tokens_per_s_user", "tokens_per_s", col=2, legend=named, **shown)
-    figure.update_xaxes(type="log", dtick="D2", title_text="requests together", row=1, col=1)
+    figure.update_xaxes(**_loads(frame), row=1, col=1)
     figure.update_yaxes(rangemode="tozero", title_text="tokens verified", row=1, col=1)
     figure.update_xaxes(rangemode="tozero", title_text="tokens per second of a request", col=2)
     figure.update_yaxes(rangemode="tozero", title_text="tokens per second of all", row=1, col=2)
@@ -170,7 +170,7 @@ def regret_figure(frame: pd.DataFrame) -> go.Figure:
         part = part.sort_values("concurrency")
         style = {"number": number, "policy": str(policy), "col": 1, "legend": True}
         _line(figure, part, "concurrency", "regret", **style)
-    figure.update_xaxes(type="log", dtick="D2", title_text="requests together")
+    figure.update_xaxes(**_loads(frame))
     figure.update_yaxes(tickformat=".0%", title_text="throughput left")
     figure.update_layout(legend={"x": 1.02, "y": 1, "yanchor": "top"})
     note = (
@@ -237,6 +237,13 @@ def _published(figure: go.Figure, published: pd.DataFrame) -> None:
             row=1,
             col=1,
         )
+
+
+def _loads(frame: pd.DataFrame) -> dict[str, object]:
+    """A logarithmic axis of concurrency that names the loads of the frame."""
+    loads = sorted(map(int, frame["concurrency"].unique()))
+    ticks = {"tickmode": "array", "tickvals": loads, "ticktext": [f"{load}" for load in loads]}
+    return {"type": "log", "title_text": "requests together"} | ticks
 
 
 def _steps(frame: pd.DataFrame) -> str:

@@ -59,40 +59,35 @@ def scheduler_bench(
             "scheduler_bench needs a cost table, for instance {'roofline': roofline(base=0.02, "
             "free_tokens=64)}; got none"
         )
-    traces: dict[str, Traces] = {}
-    load = _slider(concurrency)
-    curve = ipywidgets.Dropdown(options=list(costs), description="costs")
-    quality = ipywidgets.Dropdown(
-        options=[(LABELS[name], name) for name in QUALITIES],
-        value="sequential",
-        description="confidence",
-    )
+    remembered: dict[str, Traces] = {}
+    load, curve = _slider(concurrency), ipywidgets.Dropdown(options=list(costs))
+    quality = ipywidgets.Dropdown(options=[(LABELS[name], name) for name in QUALITIES])
+    curve.description, quality.description, quality.value = "costs", "confidence", "sequential"
 
     def chosen() -> go.Figure:
         name = quality.value
-        if name not in traces:
-            traces[name] = traces_of(records, quality=name)
-        table, block = costs[curve.value], traces[name].confidences.shape[1]
-        rules = default_rules(block, table, draft_costs=draft_costs)
+        if name not in remembered:
+            remembered[name] = traces_of(records, quality=name)
         here = {"concurrency": load.value, "steps": steps}
-        frame = schedule_frame(
-            traces[name],
-            table,
-            draft_costs=draft_costs,
-            rules=rules,
-            concurrency=(load.value,),
-            steps=steps,
-        )
-        return bench_figure(
-            frame,
-            batch_frame(traces[name], rules, **here),
-            walk_frame(traces[name], table, draft_costs=draft_costs, **here),
-        )
+        return _bench(remembered[name], costs[curve.value], draft_costs, **here)
 
     picture = Picture(chosen())
     for control in (load, curve, quality):
         control.observe(lambda _: redraw(picture, chosen()), names="value")
     return Board([ipywidgets.HBox([load, curve, quality]), picture])
+
+
+def _bench(
+    traces: Traces, table: CostTable, draft_costs: CostTable | None, *, concurrency: int, steps: int
+) -> go.Figure:
+    """The plain calls behind a choice."""
+    rules = default_rules(traces.confidences.shape[1], table, draft_costs=draft_costs)
+    priced, here = {"draft_costs": draft_costs}, {"steps": steps}
+    return bench_figure(
+        schedule_frame(traces, table, rules=rules, concurrency=(concurrency,), **priced, **here),
+        batch_frame(traces, rules, concurrency=concurrency, **here),
+        walk_frame(traces, table, concurrency=concurrency, **priced, **here),
+    )
 
 
 def _slider(concurrency: int) -> ipywidgets.SelectionSlider:

@@ -46,6 +46,17 @@ COLLISIONS = """
 from engram_lab.widgets.collisions import collision_arcade
 collision_arcade(keys=1_000, rows=1_000, heads=3)
 """
+SCHEDULER = """
+from engram_lab.draft.costs import roofline, staircase
+from engram_lab.probes.confidence import records_of
+from engram_lab.widgets.scheduler import scheduler_bench
+from tests.probes.drafted_rounds import drafted
+curves = {
+    "roofline": roofline(base=0.02, free_tokens=32),
+    "staircase": staircase(base=0.02, rise=0.01, width=64),
+}
+scheduler_bench(records_of(*drafted(80, positions=4)), curves, concurrency=8, steps=4)
+"""
 
 CELLS = {
     "model": MODEL,
@@ -56,5 +67,6 @@ CELLS = {
     "cka": CKA,
     "microscope": MICROSCOPE,
     "collisions": COLLISIONS,
+    "scheduler": SCHEDULER,
 }
-BOARDS = ("gates", "allocation", "lens", "cka", "microscope", "collisions")
+BOARDS = ("gates", "allocation", "lens", "cka", "microscope", "collisions", "scheduler")

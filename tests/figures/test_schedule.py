@@ -63,6 +63,13 @@ def test_the_bench_shows_lengths_walk_and_speed():
     assert "8 requests together" in figure.layout.title.text
 
 
+def test_policies_that_are_equally_fast_are_named_together():
+    same = {"plain decoding": 1.0, "fixed 5": 2.0, "early stop": 2.0}
+    frame = schedule_rows(concurrency=(1,), speeds=same)
+    text = bench_figure(frame, batch_rows(), walk_rows()).layout.title.text
+    assert "fixed 5, early stop, +100%" in text
+
+
 def test_the_bench_says_when_nothing_pays():
     slow = {"plain decoding": 3.0, "early stop": 2.0, "unrestricted": 4.0}
     frame = schedule_rows(concurrency=(1,), speeds=slow)
