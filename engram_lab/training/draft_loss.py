@@ -188,18 +188,23 @@ def slot_loss(
         Terms `cross_entropy`, `distance`, `confidence` (each its weighted mean), `accept_rate`
         (mean chance of acceptance), `accepted_length` (with known tokens, the bonus included).
     """
-    target = torch.softmax(target_logits.detach().float(), dim=-1)
+    # the same operations on both sides, so that equal logits differ by exactly nothing
+    target = torch.log_softmax(target_logits.detach().float(), dim=-1).exp_()
     log_draft = torch.log_softmax(draft_logits.float(), dim=-1)
-    # the same softmax on both sides, so that equal logits differ by exactly nothing
-    draft = torch.softmax(draft_logits.float(), dim=-1)
-    accept = 1 - 0.5 * (draft - target).abs().sum(-1)
+    with torch.set_grad_enabled(config.distribution > 0 and torch.is_grad_enabled()):
+        draft = log_draft.exp()
+        apart = distance("l1", draft, log_draft, target)
+    accept = 1 - 0.5 * apart.detach()
     label = tokens if config.convention == "deepspec" else target.argmax(-1)
     elements = {"cross_entropy": -log_draft.gather(-1, label[..., None])[..., 0]}
     if config.distribution:
-        elements["distance"] = distance(config.distance, draft, log_draft, target)
+        share = {"l1": 1.0, "tv": 0.5}.get(config.distance)
+        elements["distance"] = (
+            distance(config.distance, draft, log_draft, target) if share is None else share * apart
+        )
     if confidence is not None and config.confidence:
         elements["confidence"] = F.binary_cross_entropy_with_logits(
-            confidence.float(), accept.detach(), reduction="none"
+            confidence.float(), accept, reduction="none"
         )
     weights = {
         "cross_entropy": config.cross_entropy,
@@ -211,7 +216,7 @@ def slot_loss(
         for name, element in elements.items()
     }
     total = sum(weights[name] * value for name, value in means.items())
-    watched = _watched(accept.detach(), supervised)
+    watched = _watched(accept, supervised)
     return DraftLoss(total=total, terms={n: v.detach() for n, v in means.items()} | watched)
 
 
@@ -222,12 +227,13 @@ def distance(
     target: Float[Tensor, "*rest vocab"],
 ) -> Float[Tensor, "*rest"]:
     """Distance of two distributions, in nats where it has a unit."""
-    log_target = target.clamp_min(TINY).log()
-    tv = 0.5 * (draft - target).abs().sum(-1)
+    apart = (draft - target).abs().sum(-1)
     if kind == "l1":
-        return 2 * tv
+        return apart
+    tv = 0.5 * apart
     if kind == "tv":
         return tv
+    log_target = target.clamp_min(TINY).log()
     if kind == "reverse_kl":
         return (draft * (log_draft - log_target)).sum(-1)
     if kind == "js":

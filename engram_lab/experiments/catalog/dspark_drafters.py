@@ -61,7 +61,7 @@ def drafter_run(drafter: str, seed: int, **changes: Any) -> DraftRunConfig:
     """
     target = text_target(seed)
     shape = drafter_shape(target, **(HEADS[drafter] | changes))
-    anchors = pick(tiny=2, workshop=16, full=64)
+    anchors = pick(tiny=2, workshop=8, full=64)
     loss = dflash_loss if drafter == "parallel" else DraftLossConfig
     return DraftRunConfig(
         target=target,
@@ -77,7 +77,7 @@ def training() -> Any:
     """How every drafter is trained."""
     return draft_train_config(
         batch_size=pick(tiny=4, workshop=16, full=64),
-        steps=pick(tiny=3, workshop=500, full=20_000),
+        steps=pick(tiny=3, workshop=400, full=20_000),
         lr=pick(tiny=2e-3, workshop=2e-3, full=6e-4),
     )
 
