@@ -1,6 +1,6 @@
 """The claims of the serving experiment: budgets shrink with load, schedulers beat fixed rules."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
@@ -53,6 +53,28 @@ def serving_claims(
     wins = [_throughput_claim(frame, policy, other) for other in others]
     speed = _speed_claim(frame, policy, baseline)
     return [shrinks, *wins, *([speed] if speed else [])]
+
+
+def claim_by_curve(verdicts: Mapping[str, Verdict]) -> str:
+    """One claim on several cost curves in a sentence, for a figure.
+
+    Args:
+        verdicts: on the same claim, by curve.
+
+    Raises:
+        ValueError: if there is none, or they are on different claims.
+    """
+    claims = {verdict.claim for verdict in verdicts.values()}
+    if len(claims) != 1:
+        raise ValueError(f"claim_by_curve needs verdicts on one claim; got {sorted(claims)}")
+    count = max(verdict.n_seeds for verdict in verdicts.values())
+    found = [
+        f"{curve} {verdict.outcome} ({verdict.low:+.2f} to {verdict.high:+.2f})"
+        for curve, verdict in verdicts.items()
+    ]
+    unit = next(iter(verdicts.values())).unit
+    seeds = f"{count} seed{'s' if count != 1 else ''}"
+    return f"{claims.pop()}: {', '.join(found)}. In {unit}, {seeds}."
 
 
 def _throughput_claim(frame: pd.DataFrame, policy: str, other: str) -> Verdict:

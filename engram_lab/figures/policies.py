@@ -51,7 +51,8 @@ def provenance_of_serving(frame: pd.DataFrame) -> str:
     if "domain" in frame:
         parts.append(f"Acceptance measured on {', '.join(map(str, frame['domain'].unique()))}")
     if "seed" in frame:
-        parts.append(f"mean of {frame['seed'].nunique()} seeds")
+        seeds = frame["seed"].nunique()
+        parts.append(f"mean of {seeds} seeds" if seeds > 1 else "one seed")
     if "rounds" in frame:
         parts.append(f"{frame['rounds'].min():,.0f} request-rounds or more a point")
     return "; ".join(parts) + "." if parts else ""

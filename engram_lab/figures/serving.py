@@ -73,7 +73,7 @@ def serving_pareto(
         note=provenance_of_serving(frame)
         + " Thin lines: equal numbers of users. Dashed: bounds that look at what "
         "no lossless engine may use.",
-        room=Room(height=420, right=40, head=84),
+        room=Room(height=420, left=88, right=40, head=84),
     )
 
 

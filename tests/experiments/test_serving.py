@@ -10,7 +10,7 @@ from engram_lab.configs import fingerprint
 from engram_lab.experiments import run
 from engram_lab.experiments.catalog import dspark_serving
 from engram_lab.experiments.catalog.dspark_serving import DSPARK_SERVING, serving_run
-from engram_lab.experiments.serving_claims import serving_claims
+from engram_lab.experiments.serving_claims import claim_by_curve, serving_claims
 
 LEADS = {"stale capacity": 1.0, "MTP-1": 0.7, "whole block": 0.9, "threshold": 0.8}
 
@@ -68,6 +68,15 @@ def test_a_planted_loss_is_contradicted_and_no_difference_is_undecided():
     assert win.outcome == "contradicted" and shrinks.outcome == "undecided"
     even = serving_claims(planted(LEADS | {"MTP-1": 1.0}), others=["MTP-1"])[1]
     assert even.outcome == "undecided"
+
+
+def test_a_claim_on_several_curves_is_one_sentence():
+    shrinks, win, *_ = serving_claims(planted())
+    sentence = claim_by_curve({"affine": win, "staircase": win})
+    assert sentence.count("supported (-0.3") == 2 and sentence.endswith("3 seeds.")
+    assert sentence.startswith("stale capacity has more throughput than MTP-1, mean over loads: ")
+    with pytest.raises(ValueError, match="needs verdicts on one claim"):
+        claim_by_curve({"affine": win, "staircase": shrinks})
 
 
 def test_claims_need_their_policies_and_two_loads():
