@@ -155,13 +155,33 @@ def _check_plain(name: str, hint: Any, value: Any) -> None:
         raise ValueError(f"{name} must be {hint.__name__}; got {value!r} ({type(value).__name__})")
 
 
+def _member(arguments: tuple[Any, ...], value: Any) -> Any:
+    """The type of a union that a JSON value is of: of several configs, the first with its keys."""
+    types_ = [argument for argument in arguments if argument is not type(None)]
+    if isinstance(value, Mapping):
+        for found in types_:
+            if dataclasses.is_dataclass(found) and _fits(found, value):
+                return found
+    return types_[0]
+
+
+def _fits(cls: type, value: Mapping[str, Any]) -> bool:
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
+    needed = {
+        name
+        for name, field in fields.items()
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
+    return needed <= set(value) <= set(fields)
+
+
 def _restore(hint: Any, value: Any) -> Any:
     """Give a JSON value the type its annotation asks for (tuples and nested configs)."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         if value is None:
             return None
-        return _restore(next(a for a in arguments if a is not type(None)), value)
+        return _restore(_member(arguments, value), value)
     if origin is tuple and isinstance(value, list):
         item = arguments[0] if arguments else Any
         return tuple(_restore(item, entry) for entry in value)

@@ -70,3 +70,23 @@ def test_a_value_of_the_wrong_type_is_named_and_whole_numbers_do_for_floats():
     with pytest.raises(ValueError, match="Outer.rate must be float; got '1.0'"):
         from_json(Outer, '{"rate": "1.0"}')
     assert from_json(Outer, '{"rate": 1}') == Outer(rate=1.0)
+
+
+def test_a_union_of_configs_is_restored_as_the_one_that_has_the_keys() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Plain:
+        width: int
+        depth: int = 1
+
+    @dataclass(frozen=True, kw_only=True)
+    class Gated:
+        width: int
+        gate: float
+
+    @dataclass(frozen=True, kw_only=True)
+    class Holder:
+        part: Plain | Gated | None = None
+
+    globals().update(Plain=Plain, Gated=Gated)  # annotations are looked up by name
+    for part in (Plain(width=2), Gated(width=2, gate=0.5), None):
+        assert from_json(Holder, to_json(Holder(part=part))) == Holder(part=part)

@@ -10,6 +10,7 @@ from engram_lab.figures.panels import NAMES, Line, legend_above, panel_title, se
 from engram_lab.figures.style import DASHES, SOFT_INK, SYMBOLS, Room, colour, require, titled
 
 HEIGHT = 340  # of the panels, in pixels
+DOTTED = {"color": SOFT_INK, "width": 1, "dash": "dot"}
 
 
 def training_noise(frame: pd.DataFrame, *, reference: str = "experts") -> go.Figure:
@@ -42,8 +43,7 @@ def training_noise(frame: pd.DataFrame, *, reference: str = "experts") -> go.Fig
         if arm != reference:
             paired = Line(name=line.name, colour=line.colour, symbol=line.symbol, legend="")
             seeds_and_mean(figure, deltas[deltas["arm"] == arm], paired, row=1, col=2)
-    dotted = {"color": SOFT_INK, "width": 1, "dash": "dot"}
-    figure.add_hline(y=0, line=dotted, layer="below", row=1, col=2)
+    figure.add_hline(y=0, line=DOTTED, layer="below", row=1, col=2)
     panel_title(figure, "every arm", row=1, col=1, above=6)
     against = NAMES.get(reference, reference)
     panel_title(figure, f"minus {against}, same batches", row=1, col=2, above=6)

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engram_lab.draft.config import DraftConfig
+from engram_lab.draft.eagle import EagleConfig
+from engram_lab.draft.mtp import MtpConfig
 from engram_lab.training.config import RunConfig, TrainConfig
 from engram_lab.training.draft_data import AnswerConfig
 from engram_lab.training.draft_loss import DraftLossConfig
@@ -15,15 +17,15 @@ class DraftRunConfig:
 
     Attributes:
         target: the run whose model is drafted for.
-        drafter: shape of the drafter.
-        loss: what it is trained for.
+        drafter: shape of the drafter; its class says which kind it is.
+        loss: what a block drafter is trained for; EAGLE-3 and MTP have losses of their own.
         answers: the texts it is trained on.
         train: how; `seq_len` is not used, rows are as long as the texts.
         seed: of its weights, of anchors and of the order of texts.
     """
 
     target: RunConfig
-    drafter: DraftConfig
+    drafter: DraftConfig | EagleConfig | MtpConfig
     loss: DraftLossConfig = field(default_factory=DraftLossConfig)
     answers: AnswerConfig = field(default_factory=AnswerConfig)
     train: TrainConfig = field(default_factory=lambda: draft_train_config())
@@ -39,7 +41,8 @@ class DraftRunConfig:
         ):
             if ours != theirs:
                 raise ValueError(
-                    f"DraftConfig.{name} must be that of the target, {theirs}; got {ours}"
+                    f"{type(self.drafter).__name__}.{name} must be that of the target, {theirs}; "
+                    f"got {ours}"
                 )
 
     @property

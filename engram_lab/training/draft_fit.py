@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from filelock import FileLock
@@ -19,6 +20,8 @@ from torch import nn
 from engram_lab import paths
 from engram_lab.configs import fingerprint, same_config, to_json
 from engram_lab.draft.drafter import Drafter
+from engram_lab.draft.eagle import EagleConfig, EagleDrafter
+from engram_lab.draft.mtp import MtpConfig, MtpDrafter
 from engram_lab.draft.target import Target
 from engram_lab.training.checkpoint import model_tensors, whole_folder
 from engram_lab.training.draft_config import DraftRunConfig
@@ -27,6 +30,7 @@ from engram_lab.training.draft_loss import DraftLossFunction, block_loss
 from engram_lab.training.draft_objective import DraftObjective
 from engram_lab.training.fit import HISTORY, TrainedRun, load_or_fit, own_randomness
 from engram_lab.training.loop import Loop
+from engram_lab.training.unrolled_loss import eagle_loss, mtp_loss
 
 
 @dataclass(kw_only=True, eq=False)
@@ -34,27 +38,27 @@ class TrainedDrafter:
     """A trained drafter and what is known about its training.
 
     Attributes:
-        drafter: in evaluation mode, attached to its target.
+        drafter: in evaluation mode, attached to its target; any `Proposer`.
         target: the frozen target.
         target_run: the run the target came from.
-        config: the run the drafter came from.
-        history: one row per update, as of `TrainedRun`.
+        config: the run the drafter came from, or the simple drafter's config.
+        history: one row per update, as of `TrainedRun`; empty where nothing was trained.
         seconds: time spent training.
         interrupted: whether training stopped before its last step.
     """
 
-    drafter: nn.Module
+    drafter: Any
     target: Target
     target_run: TrainedRun
-    config: DraftRunConfig
+    config: Any
     history: pd.DataFrame
     seconds: float
     interrupted: bool = False
 
     @property
     def model(self) -> nn.Module:
-        """The drafter, by the name that other trained runs use."""
-        return self.drafter
+        """The target's model, on whose device all is computed."""
+        return self.target.model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +93,10 @@ class DraftEstimate:
 
 def build_drafter(config: DraftRunConfig, target: Target) -> tuple[nn.Module, DraftLossFunction]:
     """A fresh drafter of a config, and its loss."""
+    if isinstance(config.drafter, EagleConfig):
+        return EagleDrafter(config.drafter, target), eagle_loss
+    if isinstance(config.drafter, MtpConfig):
+        return MtpDrafter(config.drafter, target), mtp_loss
     return Drafter(config.drafter, target), partial(block_loss, config=config.loss)
 
 

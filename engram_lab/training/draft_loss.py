@@ -206,6 +206,13 @@ def slot_loss(
         elements["confidence"] = F.binary_cross_entropy_with_logits(
             confidence.float(), accept, reduction="none"
         )
+    return _together(elements, accept, supervised, config)
+
+
+def _together(
+    elements: dict[str, Tensor], accept: Tensor, supervised: Tensor, config: DraftLossConfig
+) -> DraftLoss:
+    """Weighted sum of the means of slot losses, and what is watched beside."""
     weights = {
         "cross_entropy": config.cross_entropy,
         "distance": config.distribution,

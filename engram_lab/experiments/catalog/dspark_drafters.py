@@ -16,11 +16,16 @@ from typing import Any
 
 import pandas as pd
 
+from engram_lab.draft.eagle import EagleConfig
 from engram_lab.draft.generate import GenerationConfig
+from engram_lab.draft.mtp import MtpConfig
+from engram_lab.draft.rounds import Generation
 from engram_lab.draft.sampling import Sampling
 from engram_lab.experiments.catalog.dspark_targets import (
     DOMAINS,
+    chain_shape,
     drafter_shape,
+    small_model,
     text_target,
     training_answers,
     unseen_prompts,
@@ -31,8 +36,13 @@ from engram_lab.probes.acceptance import acceptance_frame, accepted_lengths, dec
 from engram_lab.scales import pick
 from engram_lab.training.draft_config import DraftRunConfig, draft_train_config
 from engram_lab.training.draft_data import load_answers
-from engram_lab.training.draft_fit import TrainedDrafter, load_or_fit_drafter
+from engram_lab.training.draft_fit import TrainedDrafter
 from engram_lab.training.draft_loss import DraftLossConfig, dflash_loss
+from engram_lab.training.draft_simple import (
+    SimpleDrafterConfig,
+    load_any_drafter,
+    parameter_count,
+)
 
 RANK = 32
 TEMPERATURES = (0.0, 1.0)
@@ -43,24 +53,31 @@ HEADS: dict[str, dict[str, Any]] = {
     "dspark_gated": {"markov_rank": RANK, "markov_head_type": "gated", "confidence": True},
     "dspark_rnn": {"markov_rank": RANK, "markov_head_type": "rnn", "confidence": True},
 }
+CHAINS = {"eagle3": EagleConfig, "mtp": MtpConfig}
+SIMPLE = ("lookup", "bigram", "parallel_bigram", "small")
 RANKS = (0, 4, 16, 64)
 DEPTHS = (1, 2)
 LENGTHS = (4, 8, 16)
 
 
-def drafter_run(drafter: str, seed: int, **changes: Any) -> DraftRunConfig:
+def drafter_run(drafter: str, seed: int, **changes: Any) -> DraftRunConfig | SimpleDrafterConfig:
     """Config of a drafter.
 
     Args:
-        drafter: a key of `HEADS`.
+        drafter: one of `HEADS`, `CHAINS` and `SIMPLE`.
         seed: of target, drafter, anchors and order of texts.
-        changes: fields of `DraftConfig` that are to differ.
+        changes: fields of the drafter's shape that are to differ.
 
     Raises:
         KeyError: if the drafter is not known.
     """
     target = text_target(seed)
-    shape = drafter_shape(target, **(HEADS[drafter] | changes))
+    if drafter in SIMPLE:
+        return _simple(drafter, seed)
+    if drafter in CHAINS:
+        shape = chain_shape(CHAINS[drafter], target, **changes)
+    else:
+        shape = drafter_shape(target, **(HEADS[drafter] | changes))
     anchors = pick(tiny=2, workshop=8, full=64)
     loss = dflash_loss if drafter == "parallel" else DraftLossConfig
     return DraftRunConfig(
@@ -70,6 +87,20 @@ def drafter_run(drafter: str, seed: int, **changes: Any) -> DraftRunConfig:
         answers=training_answers(),
         train=training(),
         seed=seed,
+    )
+
+
+def _simple(kind: str, seed: int) -> SimpleDrafterConfig:
+    target = text_target(seed)
+    parts: dict[str, Any] = {"answers": training_answers()}
+    if kind == "small":
+        parts = {"small": small_model(seed)}
+    if kind == "lookup":
+        parts = {}
+    if kind == "parallel_bigram":
+        parts["base"] = drafter_run("parallel", seed)
+    return SimpleDrafterConfig(
+        kind=kind, target=target, block_size=drafter_shape(target).block_size, seed=seed, **parts
     )
 
 
@@ -85,13 +116,22 @@ def training() -> Any:
 def lengths_by_prompt(trained: TrainedDrafter) -> pd.DataFrame:
     """Accepted length on unseen prompts, a row each, and the size of the drafter."""
     frame = _measured(trained, accepted_lengths)
-    parameters = sum(p.numel() for p in trained.drafter.parameters() if p.requires_grad)
+    parameters = parameter_count(trained.drafter)
     return frame.assign(draft_params=parameters, train_steps=trained.config.steps)
 
 
 def rates_by_position(trained: TrainedDrafter) -> pd.DataFrame:
     """Rates of acceptance on unseen prompts: `domain temperature position ...`."""
-    return _measured(trained, lambda generation: acceptance_frame([generation]))
+    return _measured(trained, _rates)
+
+
+def _rates(generation: Generation) -> pd.DataFrame:
+    """Rates by position; a look-up may have found nothing to propose anywhere."""
+    if generation.positions().empty:
+        nothing = {"position": 1, "offered": 0, "reached": 0, "accepted": 0}
+        rates = dict.fromkeys(("survival", "conditional_rate", "expected_rate"), float("nan"))
+        return pd.DataFrame([nothing | rates])
+    return acceptance_frame([generation])
 
 
 def _measured(trained: TrainedDrafter, measure: Any) -> pd.DataFrame:
@@ -112,7 +152,7 @@ def _measured(trained: TrainedDrafter, measure: Any) -> pd.DataFrame:
 
 
 def _heads() -> list[Point]:
-    return product(drafter=tuple(HEADS), seed=seeds())
+    return product(drafter=(*HEADS, *CHAINS, *SIMPLE), seed=seeds())
 
 
 def _ranks() -> list[Point]:
@@ -138,7 +178,7 @@ def _lengths() -> list[Point]:
 
 def _sweep(name: str, grid: Any, configure: Any, measure: Any) -> Sweep:
     return Sweep(
-        name=name, grid=grid, configure=configure, measure=measure, execute=load_or_fit_drafter
+        name=name, grid=grid, configure=configure, measure=measure, execute=load_any_drafter
     )
 
 

@@ -5,7 +5,11 @@ Python (code) and novels (prose). `large_target` is large enough to be worth dra
 it reads country profiles alone, which are predictable.
 """
 
+from dataclasses import fields, replace
+
 from engram_lab.draft.config import DraftConfig, default_taps
+from engram_lab.draft.eagle import EagleConfig
+from engram_lab.draft.mtp import MtpConfig
 from engram_lab.model.config import EngramLMConfig
 from engram_lab.scales import pick
 from engram_lab.tokens.tokenizer import RESERVED, load_tokenizer
@@ -83,6 +87,39 @@ def drafter_shape(target: RunConfig, **changes: object) -> DraftConfig:
         "block_size": pick(tiny=4, workshop=7, full=7),
     }
     return DraftConfig(**(shape | changes))
+
+
+def chain_shape(
+    kind: type[EagleConfig] | type[MtpConfig], target: RunConfig, **changes: object
+) -> EagleConfig | MtpConfig:
+    """A drafter of one block that reads its own output, as large as a block drafter.
+
+    Args:
+        kind: class of its config.
+        target: the run whose model is drafted for.
+        changes: fields of the config that are to differ.
+    """
+    block = drafter_shape(target)
+    names = {field.name for field in fields(kind)}
+    shape = {name: value for name, value in vars(block).items() if name in names}
+    return kind(**(shape | changes))
+
+
+def small_model(seed: int) -> RunConfig:
+    """A model of one block that drafts for `text_target`, trained on the same text.
+
+    Args:
+        seed: of its weights and the order of its batches.
+    """
+    target = text_target(seed)
+    model = target.model.replace(
+        hidden_size=pick(tiny=16, workshop=64, full=256),
+        num_hidden_layers=1,
+        intermediate_size=pick(tiny=32, workshop=176, full=704),
+        num_attention_heads=2,
+        num_key_value_heads=2,
+    )
+    return replace(target, model=model)
 
 
 def training_answers(**changes: object) -> AnswerConfig:
