@@ -106,20 +106,17 @@ def budget_curve(
             trace = _line(policy, rows, "concurrency", "verified_tokens", first=col == 1)
             figure.add_trace(trace, row=1, col=col)
         panel_title(figure, title, row=1, col=col, above=6)
-    figure.update_xaxes(
-        type="log",
-        tickvals=sorted(frame["concurrency"].unique()),
-        tickformat="~g",
-        title_text="requests at once",
+    ticks = sorted(frame["concurrency"].unique())
+    figure.update_xaxes(type="log", tickvals=ticks, tickformat="~g", title_text="requests at once")
+    figure.update_yaxes(rangemode="tozero").update_yaxes(
+        title_text="tokens verified per request and step", col=1
     )
-    figure.update_yaxes(rangemode="tozero")
-    figure.update_yaxes(title_text="tokens verified per request and step", col=1)
     figure.update_layout(legend={"orientation": "h", "x": 0, "y": 1.09, "yanchor": "bottom"})
     note = provenance_of_serving(frame)
     if published is not None:
         note += (
-            " Grey: published (arXiv:2607.05147, figure 8), hollow where read off a fitted line; "
-            "its concurrency is that of another engine and hardware, so shapes compare, not places."
+            " Grey: published (arXiv:2607.05147, figure 8), hollow where read off a line, of "
+            "another engine and hardware: shapes compare, places do not."
         )
     return titled(
         figure,

@@ -51,17 +51,7 @@ def serving_frame(
         served = {p.name: simulate(records, p, engine, load, seed=seed).row() for p in policies}
         bounds = [policy.name for policy in policies if policy.sees == "outcomes"] or names
         best = max(served[name]["tokens_per_s"] for name in bounds)
-        for policy in policies:
-            row = served[policy.name]
-            closed = load.users is not None
-            index = {
-                "policy": policy.name,
-                "concurrency": float(load.users if closed else row["mean_running"]),
-                "rate_per_s": np.nan if closed else load.rate_per_s,
-                "causal": policy.causal,
-            }
-            regret = 1 - row["tokens_per_s"] / best if closed else np.nan
-            rows.append({**index, **row, "regret": regret})
+        rows += [_row(policy, load, served[policy.name], best) for policy in policies]
     return pd.DataFrame(rows)
 
 
@@ -103,6 +93,19 @@ def matched_gains(
             parts.append(_gains(base, rows).assign(**context, policy=policy))
     columns = [*by, *FRONTIER, "speed_gain", "throughput_gain"]
     return pd.concat(parts, ignore_index=True)[columns]
+
+
+def _row(policy: Policy, load: Load, measured: dict[str, float], best: float) -> dict[str, object]:
+    """A policy under a load, with its regret against the best throughput."""
+    closed = load.users is not None
+    index = {
+        "policy": policy.name,
+        "concurrency": float(load.users if closed else measured["mean_running"]),
+        "rate_per_s": np.nan if closed else load.rate_per_s,
+        "causal": policy.causal,
+    }
+    regret = 1 - measured["tokens_per_s"] / best if closed else np.nan
+    return {**index, **measured, "regret": regret}
 
 
 def _gains(base: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
