@@ -1,6 +1,6 @@
 """Generated corpora with a known answer, and their floors.
 
-D1 (phrasebook), D3 (fact book), D4 (needles), D5 (polysemy) and D8 (two capacities).
+D1 (phrasebook), D3 (fact book), D4 (needles), D5 (polysemy), D8 (two capacities) and D9 (replies).
 
 The language of a corpus (pairs, maps, phrases) hangs on the seed of its config alone, the documents
 on the seed given when they are drawn: training and validation share the rules, not the documents.
@@ -36,6 +36,7 @@ from engram_lab.tokens.polysemy import (
     polysemy_language,
     polysemy_twins,
 )
+from engram_lab.tokens.replies import RepliesConfig, acceptance_of, replies, replies_floor
 from engram_lab.tokens.tokenizer import RESERVED
 
 __all__ = [
@@ -48,9 +49,11 @@ __all__ = [
     "PhrasebookConfig",
     "PolysemyConfig",
     "PolysemyLanguage",
+    "RepliesConfig",
     "SyntheticConfig",
     "TwoCapacitiesConfig",
     "TwoCapacitiesLanguage",
+    "acceptance_of",
     "entropy_floor",
     "fact_book",
     "factbook",
@@ -63,13 +66,19 @@ __all__ = [
     "polysemy",
     "polysemy_language",
     "polysemy_twins",
+    "replies",
     "token_strings",
     "two_capacities",
     "two_capacities_language",
 ]
 
 SyntheticConfig = (
-    PhrasebookConfig | TwoCapacitiesConfig | FactbookConfig | NeedlesConfig | PolysemyConfig
+    PhrasebookConfig
+    | TwoCapacitiesConfig
+    | FactbookConfig
+    | NeedlesConfig
+    | PolysemyConfig
+    | RepliesConfig
 )
 _FLOORS = {
     PhrasebookConfig: phrasebook_floor,
@@ -77,6 +86,7 @@ _FLOORS = {
     FactbookConfig: factbook_floor,
     NeedlesConfig: needles_floor,
     PolysemyConfig: polysemy_floor,
+    RepliesConfig: replies_floor,
 }
 
 

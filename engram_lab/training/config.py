@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 from engram_lab.model.config import EngramLMConfig
 
-Corpus = Literal["d8", "d1", "text", "d3", "d4", "d5"]
+Corpus = Literal["d8", "d1", "text", "d3", "d4", "d5", "d9"]
 Schedule = Literal["cosine", "constant", "step"]
 OptimizerName = Literal["adamw", "muon"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -22,7 +22,7 @@ class DataConfig:
 
     Attributes:
         corpus: "text" is the bundle; "d1" (phrasebook), "d3" (fact book), "d4" (needles), "d5"
-            (polysemy) and "d8" (two capacities) are generated.
+            (polysemy), "d8" (two capacities) and "d9" (replies) are generated.
         static_share: share of generated tokens that are fixed phrases, in [0, 1]; of "d3" that
             stand in statements and closed-book questions, of "d4" documents without needles, of
             "d5" phrases that stand at home; unused by "text".
@@ -35,6 +35,8 @@ class DataConfig:
             fixed phrases of "d1", "text" is the bundle.
         needle_keys: tokens that keys of "d4" are made of; fewer are learned from fewer tokens.
         needle_values: values of "d4"; fewer are learned from fewer tokens.
+        modes: replies to each cue of "d9".
+        cues: cues of "d9", of each kind.
         document_length: tokens of every generated document.
         train_tokens: tokens to train on; a run longer than that begins again in another order.
         eval_tokens: tokens of the validation documents, which share no document with training.
@@ -53,6 +55,8 @@ class DataConfig:
     filler: Literal["words", "phrases", "text"] = "words"
     needle_keys: int = 32
     needle_values: int = 64
+    modes: int = 2
+    cues: int = 16
     document_length: int = 128
     train_tokens: int = 1_000_000
     eval_tokens: int = 50_000
@@ -71,6 +75,8 @@ class DataConfig:
         _one_of(self, "filler", ("words", "phrases", "text"))
         _within(self, "static_share", 0.0, 1.0)
         _at_least(self, 1, "topics", "pairs", "entities", "document_length")
+        _at_least(self, 1, "cues")
+        _at_least(self, 2, "modes")
         _at_least(self, 1, "needle_keys", "needle_values", "train_tokens", "eval_tokens")
         _at_least(self, 0, "seed", "topic_zipf")
 

@@ -14,12 +14,14 @@ from engram_lab.tokens.synthetic import (
     NeedlesConfig,
     PhrasebookConfig,
     PolysemyConfig,
+    RepliesConfig,
     SyntheticConfig,
     TwoCapacitiesConfig,
     factbook,
     needles,
     phrasebook,
     polysemy,
+    replies,
     two_capacities,
 )
 from engram_lab.tokens.tokenizer import RESERVED, Tokenizer, load_tokenizer
@@ -36,6 +38,7 @@ _GENERATED = {
     "d4": needles,
     "d5": polysemy,
     "d8": two_capacities,
+    "d9": replies,
 }
 
 
@@ -125,6 +128,8 @@ def language(data: DataConfig) -> SyntheticConfig:
         return TwoCapacitiesConfig(
             topics=data.topics, topic_zipf=data.topic_zipf, pairs=data.pairs, **shared
         )
+    if data.corpus == "d9":
+        return RepliesConfig(modes=data.modes, cues=data.cues, **shared)
     raise ValueError(f"only generated corpora have rules of their own; got {data.corpus!r}")
 
 

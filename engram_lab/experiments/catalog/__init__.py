@@ -7,6 +7,7 @@ from engram_lab.experiments.catalog.dspark_drafters import (
     DSPARK_POSITIONS,
     DSPARK_RANK,
 )
+from engram_lab.experiments.catalog.dspark_modes import DSPARK_MODES
 from engram_lab.experiments.catalog.dspark_serving import DSPARK_SERVING
 from engram_lab.experiments.catalog.engram_ablation import (
     ENGRAM_ABLATION,
@@ -74,6 +75,7 @@ __all__ = [
     "DSPARK_DEPTH",
     "DSPARK_DRAFTERS",
     "DSPARK_LENGTH",
+    "DSPARK_MODES",
     "DSPARK_POSITIONS",
     "DSPARK_RANK",
     "DSPARK_SERVING",

@@ -1,0 +1,80 @@
+"""Does a block drafter keep to one mode of reply? Acceptance behind the cues of D9."""
+
+import pandas as pd
+import torch
+from jaxtyping import Bool, Int64
+from torch import Tensor
+
+from engram_lab.draft.drafter import Drafter
+from engram_lab.draft.target import Target
+from engram_lab.tokens.documents import Documents
+from engram_lab.tokens.replies import LENGTHS, RepliesConfig, acceptance_of
+
+KNOWLEDGE = {"none": "parallel", "vanilla": "first_order", "gated": "first_order"}
+"""What an ideal drafter with each sequential head knows; "rnn" and others know the whole block."""
+
+
+def mode_frame(
+    drafter: Drafter, target: Target, config: RepliesConfig, documents: Documents
+) -> pd.DataFrame:
+    """Chance that the target keeps a drafter's token behind a cue, given all before it.
+
+    The true tokens stand before each slot, so nothing hangs on luck: the chance of a slot is
+    `sum(min(target, draft))`, averaged over all cues of the documents.
+
+    Args:
+        drafter: a block drafter of at least 3 drafts.
+        target: the model it drafts for.
+        config: the D9 language.
+        documents: of that language.
+
+    Returns:
+        One row per kind ("ask", "tell") and position of the reply, from 1, with columns kind,
+        position, acceptance, ideal (what the best drafter of this kind of head could reach) and
+        blocks.
+
+    Raises:
+        ValueError: if the block is shorter than a reply, or no cue has room behind it.
+    """
+    longest = max(LENGTHS.values()) - 1
+    if drafter.block_size < longest:
+        raise ValueError(
+            f"a reply has up to {longest} tokens; the drafter's block has {drafter.block_size}"
+        )
+    ids = torch.from_numpy(documents.ids.astype("int64")).view(len(documents), -1)
+    ids = ids.to(target.device)
+    anchors, keep = _cues(ids, config, drafter.block_size)
+    if not bool(keep.any()):
+        raise ValueError("mode_frame found no cue with a whole block behind it; use more documents")
+    with torch.no_grad():
+        read = target.read(ids)
+        drafted = drafter(ids, read.features, anchors, keep)
+    rows = anchors[..., None] + torch.arange(drafter.block_size, device=ids.device)
+    rows = rows.clamp_max(ids.shape[1] - 1)
+    batch = torch.arange(len(ids), device=ids.device)[:, None, None]
+    wanted = torch.softmax(read.logits.float(), -1)[batch, rows]
+    kept = torch.minimum(torch.softmax(drafted.logits.float(), -1), wanted).sum(-1)
+    head = "none" if drafter.markov_head is None else drafter.config.markov_head_type
+    ideal = acceptance_of(config).rename(columns={KNOWLEDGE.get(head, "recurrent"): "ideal"})
+    measured = []
+    cue = ids.gather(1, anchors)
+    for row in ideal.itertuples():
+        chosen = keep & (cue >= config.token_ranges[row.kind].start)
+        chosen &= cue < config.token_ranges[row.kind].stop
+        measured.append((float(kept[..., row.position - 1][chosen].mean()), int(chosen.sum())))
+    frame = ideal[["kind", "position", "ideal"]].copy()
+    frame["acceptance"], frame["blocks"] = zip(*measured, strict=True)
+    return frame[["kind", "position", "acceptance", "ideal", "blocks"]]
+
+
+def _cues(
+    ids: Int64[Tensor, "batch seq"], config: RepliesConfig, block: int
+) -> tuple[Int64[Tensor, "batch anchor"], Bool[Tensor, "batch anchor"]]:
+    """Positions of cues with a whole block behind them; fillers are marked False."""
+    ranges = config.token_ranges
+    found = (ids >= ranges["ask"].start) & (ids < ranges["tell"].stop)
+    found[:, ids.shape[1] - block - 1 :] = False
+    found[:, 0] = False  # nothing stands before it
+    most = max(1, int(found.sum(1).max()))
+    order = found.int().argsort(dim=1, descending=True, stable=True)[:, :most]
+    return order, found.gather(1, order)
