@@ -1,0 +1,1 @@
+"""Checks for functions that learners write: compared with the library, told what differs."""
