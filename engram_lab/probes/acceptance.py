@@ -86,8 +86,8 @@ def confidence_records(generation: Generation) -> pd.DataFrame:
     """What the confidence head said in every round, and how far the round came.
 
     Returns:
-        One row per verified draft: `round` (counted over all prompts), `position` (from 1),
-        `logit`, `accepted` (drafts kept in the round).
+        One row per verified draft: `prompt`, `round` (counted over all prompts), `position` (from
+        1), `logit`, `accepted` (drafts kept in the round).
 
     Raises:
         ValueError: if the drafter has no confidence head.
@@ -103,6 +103,7 @@ def confidence_records(generation: Generation) -> pd.DataFrame:
     number = rounds.groupby(keys, sort=False).ngroup()
     return pd.DataFrame(
         {
+            "prompt": rounds["sequence"],
             "round": number,
             "position": rounds["position"],
             "logit": rounds["logit"],

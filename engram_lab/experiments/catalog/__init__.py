@@ -1,5 +1,10 @@
 """Every experiment of the catalogue, one constant each."""
 
+from engram_lab.experiments.catalog.dspark_confidence import (
+    DSPARK_RELIABILITY,
+    DSPARK_RELIABILITY_BINS,
+    DSPARK_THRESHOLD,
+)
 from engram_lab.experiments.catalog.dspark_drafters import (
     DSPARK_DEPTH,
     DSPARK_DRAFTERS,
@@ -78,7 +83,10 @@ __all__ = [
     "DSPARK_MODES",
     "DSPARK_POSITIONS",
     "DSPARK_RANK",
+    "DSPARK_RELIABILITY",
+    "DSPARK_RELIABILITY_BINS",
     "DSPARK_SERVING",
+    "DSPARK_THRESHOLD",
     "ENGRAM_ABLATION",
     "ENGRAM_ABLATION_CHAINS",
     "ENGRAM_ABLATION_TEXT",

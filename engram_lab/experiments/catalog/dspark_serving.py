@@ -10,28 +10,24 @@ Source: DSpark paper, sections 3.2, 5.2 to 5.4, figures 7 and 8.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import pandas as pd
 
 from engram_lab.draft.calibration import Calibrator
 from engram_lab.draft.costs import CostTable, affine, roofline, staircase
-from engram_lab.draft.generate import GenerationConfig
 from engram_lab.draft.serving import Engine, Load
 from engram_lab.draft.serving_policies import standard_policies
 from engram_lab.draft.serving_records import AcceptanceRecords, records_from
+from engram_lab.experiments.catalog.dspark_confidence import acceptance_records
 from engram_lab.experiments.catalog.dspark_drafters import drafter_run
-from engram_lab.experiments.catalog.dspark_targets import DOMAINS, unseen_prompts
+from engram_lab.experiments.catalog.dspark_targets import DOMAINS
 from engram_lab.experiments.catalog.memory_arms import seeds
 from engram_lab.experiments.sweep import Point, Sweep, product
-from engram_lab.probes.acceptance import confidence_records, decode
 from engram_lab.probes.confidence import records_of, rounds_of
 from engram_lab.probes.serving import serving_frame
-from engram_lab.scales import current_scale, pick
+from engram_lab.scales import pick
 from engram_lab.training.draft_config import DraftRunConfig
-from engram_lab.training.draft_data import load_answers
-from engram_lab.training.draft_fit import load_or_fit_drafter
 
 BASE = 0.020
 """Seconds of the smallest step."""
@@ -68,31 +64,6 @@ class ServingRun:
     output_tokens: int
     rounds: int
     seed: int
-
-
-def acceptance_records(domain: str, seed: int) -> pd.DataFrame:
-    """Rounds of the trained drafter on unseen text, each verified whole, at temperature 1.
-
-    Args:
-        domain: a key of `dspark_targets.DOMAINS`.
-        seed: of the drafter's run.
-
-    Returns:
-        Columns domain, round, position (1-based), logit and accepted.
-    """
-    return _decoded(domain, seed, current_scale())
-
-
-@lru_cache(maxsize=16)
-def _decoded(domain: str, seed: int, scale: str) -> pd.DataFrame:
-    trained = load_or_fit_drafter(drafter_run("dspark", seed))
-    prompts = unseen_prompts(domain, rows=pick(tiny=8, workshop=128, full=500))
-    answers = load_answers(trained.target_run, prompts, progress=False)
-    config = GenerationConfig(
-        max_new_tokens=answers.token_ids.shape[1] - answers.prompt_tokens, seed=seed
-    )
-    generation = decode(trained.target, trained.drafter, answers, config)
-    return confidence_records(generation).assign(domain=domain)
 
 
 class Prepared(NamedTuple):
