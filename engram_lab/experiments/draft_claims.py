@@ -84,6 +84,41 @@ def decay_claims(frame: pd.DataFrame, drafter: str, rival: str) -> list[Verdict]
     return verdicts
 
 
+def mode_claims(frame: pd.DataFrame) -> list[Verdict]:
+    """Verdicts on what sequential heads keep of a reply, by number of replies.
+
+    A Markov head keeps the mode right behind the token that chose it, only a recurrent head across
+    a bridge; the Markov head is no better there than none.
+
+    Args:
+        frame: rows of `probes.modes.mode_frame` with columns drafter, modes and seed.
+
+    Raises:
+        ValueError: if a drafter or a seed of one is missing.
+    """
+    claims = (
+        ("ask", 2, "dspark", "parallel_same", "Markov keeps the mode better than no head"),
+        ("tell", 3, "dspark", "parallel_same", "across a bridge, Markov is better than no head"),
+        ("tell", 3, "dspark_rnn", "dspark", "across a bridge, RNN is better than Markov"),
+    )
+    verdicts = []
+    for modes, part in frame.groupby("modes"):
+        for kind, position, first, second, words in claims:
+            rows = part[(part["kind"] == kind) & (part["position"] == position)]
+            kept = rows.pivot(index="seed", columns="drafter", values="acceptance")
+            if not {first, second} <= set(kept) or kept[[first, second]].isna().any().any():
+                raise ValueError(f"mode_claims needs {first} and {second} with the same seeds")
+            verdicts.append(
+                seed_claim(
+                    (kept[second] - kept[first]).to_dict(),
+                    claim=f"{modes} replies: {words}",
+                    unit="of acceptance",
+                    n_items=int(rows["blocks"].min()),
+                )
+            )
+    return verdicts
+
+
 def _difference(ours: pd.DataFrame, theirs: pd.DataFrame) -> tuple[float, float]:
     """Difference of tokens a round, and its standard error over prompts (jackknife)."""
     both = ours.merge(theirs, on="sequence", suffixes=("", "_other"))

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from engram_lab.experiments.draft_claims import decay_claims, length_claims
+from engram_lab.experiments.draft_claims import decay_claims, length_claims, mode_claims
 
 
 def lengths(gain: int) -> pd.DataFrame:
@@ -69,3 +69,25 @@ def test_a_flat_drafter_falls_less_than_one_that_decays() -> None:
     assert verdict.outcome == "supported"
     with pytest.raises(ValueError, match="eagle3"):
         decay_claims(pd.DataFrame(rows), "eagle3", "parallel")
+
+
+def test_heads_that_see_the_mode_keep_it() -> None:
+    kept = {"parallel_same": (0.5, 0.5), "dspark": (1.0, 0.5), "dspark_rnn": (1.0, 0.95)}
+    rows = [
+        {
+            "drafter": drafter,
+            "modes": 2,
+            "seed": seed,
+            "kind": kind,
+            "position": position,
+            "acceptance": values[kind == "tell"] + 0.001 * ((seed * position) % 3),
+            "blocks": 100,
+        }
+        for drafter, values in kept.items()
+        for seed in range(3)
+        for kind, position in (("ask", 2), ("tell", 3))
+    ]
+    outcomes = [verdict.outcome for verdict in mode_claims(pd.DataFrame(rows))]
+    assert outcomes == ["supported", "undecided", "supported"]
+    with pytest.raises(ValueError, match="same seeds"):
+        mode_claims(pd.DataFrame(rows[:-1]))
