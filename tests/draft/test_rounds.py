@@ -9,6 +9,7 @@ import torch
 from engram_lab.draft.breakeven import break_even_length, expected_accepted_length, speed_up
 from engram_lab.draft.rounds import Generation, Round
 from engram_lab.draft.verify import Proposal
+from engram_lab.probes.acceptance import acceptance_frame
 from tests.draft.tiny import golden
 
 GOLDEN = golden("metrics")
@@ -77,14 +78,10 @@ def test_rates_and_lengths_are_golden():
 
 
 def test_conditional_acceptance_is_golden_in_both_ways():
-    drafts = golden_generation().positions()
-    kept = drafts.groupby("position")["accepted"].sum()
-    rounds = drafts["round"].astype(str) + "/" + drafts["sequence"].astype(str)
-    survived = drafts.assign(accepted=drafts["accepted"].astype(int))
-    before = survived.groupby(rounds)["accepted"].cumsum() - survived["accepted"]
-    reached = drafts[before == drafts["position"] - 1].groupby("position").size()
+    rates = acceptance_frame([golden_generation()])
     exact = GOLDEN["conditional_acceptance_exact_denominator"]
-    assert np.allclose(kept / reached, exact, atol=1e-6)
+    assert np.allclose(rates["conditional_rate"], exact, atol=1e-6)
+    kept = rates["accepted"]  # the other way divides by all that survived, also where none followed
     counts = kept / kept.shift(fill_value=len(golden_generation().frame()))
     assert np.allclose(counts, GOLDEN["conditional_acceptance_ratio_of_counts"], atol=1e-6)
 
