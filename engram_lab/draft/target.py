@@ -140,7 +140,7 @@ class Target:
                 f"a target's forward must take {', '.join(sorted(arguments))}; that of "
                 f"{type(self.model).__name__} does not take {', '.join(unknown)}"
             )
-        with undisturbed(self.model), self._tapped() as seen:
+        with undisturbed(self.model), self.tapped() as seen:
             logits = self.model(**arguments).logits
         features = [seen[layer] for layer in self.layer_ids]
         return Pass(
@@ -150,8 +150,11 @@ class Target:
         )
 
     @contextmanager
-    def _tapped(self) -> Iterator[dict[Any, Tensor]]:
-        """Outputs of the tapped blocks by number, and the head's input, of the pass inside."""
+    def tapped(self) -> Iterator[dict[Any, Tensor]]:
+        """Outputs of the tapped blocks by number, and the head's input as "final".
+
+        They are those of the newest pass inside; `head` counts as a pass of the head.
+        """
         seen: dict[Any, Tensor] = {}
 
         def out(name: int) -> Any:
