@@ -83,7 +83,8 @@ def speculative_generate(
 
     Raises:
         ValueError: if a prompt is empty or fills the context, the drafter reads other blocks than
-            the target shows, or a schedule is not causal or has no confidences to go by.
+            the target shows, or a schedule is not causal, was calibrated at another temperature or
+            has no confidences to go by.
 
     Source: DSpark paper, section 2.1; DeepSpec deepspec/eval/base_evaluator.py.
     """
@@ -285,6 +286,12 @@ def _check(
         raise ValueError(
             f"GenerationConfig.length must be at most the drafter's block_size "
             f"({drafter.block_size}); got {config.length}. Beyond its block acceptance collapses."
+        )
+    fitted, asked = getattr(schedule, "temperature", None), config.sampling.temperature
+    if fitted is not None and fitted != asked:
+        raise ValueError(
+            f"the schedule's confidences were calibrated at temperature {fitted:g}; generation is "
+            f"at {asked:g}, where other drafts survive. Calibrate on rounds at {asked:g}"
         )
     if schedule is not None and not getattr(schedule, "causal", True):
         raise ValueError(

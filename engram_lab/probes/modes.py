@@ -59,8 +59,8 @@ def mode_frame(
     measured = []
     cue = ids.gather(1, anchors)
     for row in ideal.itertuples():
-        chosen = keep & (cue >= config.token_ranges[row.kind].start)
-        chosen &= cue < config.token_ranges[row.kind].stop
+        cues = config.token_ranges[row.kind]
+        chosen = keep & (cue >= cues.start) & (cue < cues.stop)
         measured.append((float(kept[..., row.position - 1][chosen].mean()), int(chosen.sum())))
     frame = ideal[["kind", "position", "ideal"]].copy()
     frame["acceptance"], frame["blocks"] = zip(*measured, strict=True)
