@@ -44,27 +44,33 @@ def mode_frame(
     ids = torch.from_numpy(documents.ids.astype("int64")).view(len(documents), -1)
     ids = ids.to(target.device)
     anchors, keep = _cues(ids, config, drafter.block_size)
-    if not bool(keep.any()):
+    if not keep.any():
         raise ValueError("mode_frame found no cue with a whole block behind it; use more documents")
     with torch.no_grad():
         read = target.read(ids)
         drafted = drafter(ids, read.features, anchors, keep)
-    rows = anchors[..., None] + torch.arange(drafter.block_size, device=ids.device)
-    rows = rows.clamp_max(ids.shape[1] - 1)
+    ahead = torch.arange(drafter.block_size, device=ids.device)
+    rows = (anchors[..., None] + ahead).clamp_max(ids.shape[1] - 1)
     batch = torch.arange(len(ids), device=ids.device)[:, None, None]
     wanted = torch.softmax(read.logits.float(), -1)[batch, rows]
     kept = torch.minimum(torch.softmax(drafted.logits.float(), -1), wanted).sum(-1)
     head = "none" if drafter.markov_head is None else drafter.config.markov_head_type
     ideal = acceptance_of(config).rename(columns={KNOWLEDGE.get(head, "recurrent"): "ideal"})
-    measured = []
     cue = ids.gather(1, anchors)
-    for row in ideal.itertuples():
-        cues = config.token_ranges[row.kind]
-        chosen = keep & (cue >= cues.start) & (cue < cues.stop)
-        measured.append((float(kept[..., row.position - 1][chosen].mean()), int(chosen.sum())))
-    frame = ideal[["kind", "position", "ideal"]].copy()
-    frame["acceptance"], frame["blocks"] = zip(*measured, strict=True)
-    return frame[["kind", "position", "acceptance", "ideal", "blocks"]]
+    measured = [
+        _kept(kept[..., row.position - 1], keep, cue, config.token_ranges[row.kind])
+        for row in ideal.itertuples()
+    ]
+    means, blocks = zip(*measured, strict=True)
+    frame = ideal[["kind", "position", "ideal"]].assign(blocks=blocks)
+    frame.insert(2, "acceptance", means)
+    return frame
+
+
+def _kept(kept: Tensor, keep: Tensor, cue: Tensor, cues: range) -> tuple[float, int]:
+    """Mean chance at one slot behind these cues, and how many there are."""
+    chosen = keep & (cue >= cues.start) & (cue < cues.stop)
+    return float(kept[chosen].mean()), int(chosen.sum())
 
 
 def _cues(
