@@ -19,8 +19,7 @@ def mode_frame(
 ) -> pd.DataFrame:
     """Chance that the target keeps a drafter's token behind a cue, given all before it.
 
-    The true tokens stand before each slot, so nothing hangs on luck: the chance of a slot is
-    `sum(min(target, draft))`, averaged over all cues of the documents.
+    With true tokens before each slot: the mean of `sum(min(target, draft))` over all cues.
 
     Args:
         drafter: a block drafter of at least 3 drafts.
@@ -41,8 +40,8 @@ def mode_frame(
         raise ValueError(
             f"a reply has up to {longest} tokens; the drafter's block has {drafter.block_size}"
         )
-    ids = torch.from_numpy(documents.ids.astype("int64")).view(len(documents), -1)
-    ids = ids.to(target.device)
+    ids = torch.tensor(documents.ids, dtype=torch.int64, device=target.device)
+    ids = ids.view(len(documents), -1)
     anchors, keep = _cues(ids, config, drafter.block_size)
     if not keep.any():
         raise ValueError("mode_frame found no cue with a whole block behind it; use more documents")
@@ -52,8 +51,8 @@ def mode_frame(
     ahead = torch.arange(drafter.block_size, device=ids.device)
     rows = (anchors[..., None] + ahead).clamp_max(ids.shape[1] - 1)
     batch = torch.arange(len(ids), device=ids.device)[:, None, None]
-    wanted = torch.softmax(read.logits.float(), -1)[batch, rows]
-    kept = torch.minimum(torch.softmax(drafted.logits.float(), -1), wanted).sum(-1)
+    wanted = read.logits.float().softmax(-1)[batch, rows]
+    kept = torch.minimum(drafted.logits.float().softmax(-1), wanted).sum(-1)
     head = "none" if drafter.markov_head is None else drafter.config.markov_head_type
     ideal = acceptance_of(config).rename(columns={KNOWLEDGE.get(head, "recurrent"): "ideal"})
     cue = ids.gather(1, anchors)
