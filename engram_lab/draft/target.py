@@ -185,5 +185,7 @@ class Target:
 
 def _frozen(module: nn.Module, value: Tensor) -> Tensor:
     """A module's output without a gradient to its own parameters."""
+    if not torch.is_grad_enabled():
+        return module(value)
     weights = {name: parameter.detach() for name, parameter in module.named_parameters()}
     return functional_call(module, weights, (value,))

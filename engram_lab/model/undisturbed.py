@@ -14,10 +14,12 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     Also after an exception. Parameters, their gradients and hooks are not touched.
     """
     modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    if any(training for _, training in modes):  # setting a mode costs more than looking at it
+        model.eval()
     try:
         with torch.no_grad():
             yield
     finally:
         for module, training in modes:
-            module.training = training
+            if module.training != training:
+                module.training = training
