@@ -132,7 +132,7 @@ def load_speculators(
 
     Args:
         folder: where it is.
-        target: the model it drafts for, read at the drafter's blocks (`speculators_taps`).
+        target: the model it drafts for, read at the drafter's blocks (`checkpoint_taps`).
         sample_from_anchor: layout of the block, for a file that does not name it.
 
     Returns:
