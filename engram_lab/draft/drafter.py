@@ -118,7 +118,7 @@ class Drafter(nn.Module):
                 f"features of {len(self.layer_ids)} tapped blocks are {self.fc.in_features} wide; "
                 f"got {features.shape[-1]}"
             )
-        return self.hidden_norm(self.fc(features))
+        return self.hidden_norm(self.fc(features.to(self.fc.weight.dtype)))
 
     def forward(
         self,
@@ -140,7 +140,7 @@ class Drafter(nn.Module):
         config = self.config
         count = anchors.shape[1]
         positions = torch.arange(token_ids.shape[1], device=token_ids.device)[None]
-        hidden = self.target.embed(slot_tokens(token_ids, anchors, config))
+        hidden = self._embed(slot_tokens(token_ids, anchors, config))
         context = self.inject(features)
         rows = rotary_angles(positions, config.head_size, config.rope_theta)
         slots = rotary_angles(slot_positions(anchors, config), config.head_size, config.rope_theta)
@@ -153,7 +153,7 @@ class Drafter(nn.Module):
             "batch (anchor slot) hidden -> batch anchor slot hidden",
             anchor=count,
         )[:, :, config.slots - config.block_size :]
-        base = self.target.head(hidden)
+        base = self._head(hidden)
         ahead = anchors[..., None] + torch.arange(config.block_size, device=anchors.device)
         ahead = ahead.clamp_max(token_ids.shape[1] - 1).flatten(1)
         previous = token_ids.gather(1, ahead).view(*anchors.shape, config.block_size)
@@ -195,7 +195,7 @@ class Drafter(nn.Module):
         config, cache = self.config, state.context
         device = state.anchor.device
         masks = state.anchor.new_full((len(state.anchor), config.slots - 1), config.mask_token_id)
-        hidden = self.target.embed(torch.cat([state.anchor[:, None], masks], dim=1))
+        hidden = self._embed(torch.cat([state.anchor[:, None], masks], dim=1))
         positions = cache.positions(config.slots).to(device)
         rotary = rotary_angles(positions, config.head_size, config.rope_theta)
         window = config.sliding_window
@@ -204,7 +204,7 @@ class Drafter(nn.Module):
         for index, layer in enumerate(self.layers):
             hidden = layer(hidden, rotary, cache.read(index, first), bias)
         hidden = self.norm(hidden)[:, config.slots - config.block_size :]
-        return hidden, self.target.head(hidden)
+        return hidden, self._head(hidden)
 
     @torch.no_grad()
     def propose(self, state: DraftState, length: int, sampling: Sampling, noise: Noise) -> Proposal:
@@ -238,6 +238,14 @@ class Drafter(nn.Module):
         """Keep only these sequences."""
         state.context.select(rows)
         state.anchor = state.anchor[rows]
+
+    def _embed(self, token_ids: Tensor) -> Tensor:
+        """The target's embeddings in the drafter's own precision."""
+        return self.target.embed(token_ids).to(self.fc.weight.dtype)
+
+    def _head(self, hidden: Tensor) -> Tensor:
+        """The target's head, which may be in half precision, on states of the drafter's own."""
+        return self.target.head(hidden.to(self.target.embedding.weight.dtype)).to(hidden.dtype)
 
     def _confidence(self, hidden: Tensor, previous: Tensor) -> Tensor | None:
         if self.confidence_head is None:

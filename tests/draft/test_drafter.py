@@ -5,6 +5,7 @@ import torch
 
 from engram_lab.draft.blocks import slot_positions
 from engram_lab.draft.drafter import Drafter, DraftState
+from engram_lab.draft.generate import GenerationConfig, speculative_generate
 from engram_lab.draft.proposer import Committed
 from engram_lab.draft.sampling import Noise, Sampling
 from engram_lab.draft.target import Target
@@ -334,6 +335,19 @@ def test_the_drafter_trains_and_the_target_does_not():
     assert all(p.grad is not None and p.grad.any() for p in drafter.parameters())
     assert all(p.grad is None for p in target.model.parameters())
     assert not [name for name in drafter.state_dict() if "embed" in name or "lm_head" in name]
+
+
+@pytest.mark.parametrize("name", ["qwen3", "memory"])
+def test_a_drafter_in_full_precision_drafts_for_a_target_in_half(name: str):
+    target = Target(family(name).to(torch.bfloat16), TAPS)
+    drafter = drafter_for(target)
+    ids = some_ids(61, 1, 9)
+    read = target.read(ids)
+    drafted = drafter(ids, read.features, torch.tensor([[5]]), kept(1, 1))
+    proposal = drafter.propose(absorbed(drafter, read, ids, [5]), 4, Sampling(), Noise(1, 0))
+    assert drafted.logits.dtype == proposal.probs.dtype == torch.float32
+    config = GenerationConfig(max_new_tokens=5)
+    assert len(speculative_generate(target, drafter, ids, config).token_ids[0]) == 5
 
 
 @pytest.mark.parametrize("name", FAMILIES)
