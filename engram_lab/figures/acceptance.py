@@ -55,7 +55,7 @@ def length_bars(
     if by_seed.empty:
         raise ValueError(
             f"length_bars found no rows at temperature {temperature}; there are "
-            f"{sorted(frame['temperature'].unique())}"
+            f"{sorted(frame['temperature'].unique().tolist())}"
         )
     drafters = [name for name in DRAFTERS if (by_seed["drafter"] == name).any()]
     domains = list(by_seed["domain"].unique())
@@ -67,7 +67,7 @@ def length_bars(
         if published is not None:
             _published_lengths(figure, published, target, domain, drafters, col)
         panel_title(figure, domain, row=1, col=col, above=6)
-        figure.update_xaxes(title_text="tokens a round", rangemode="tozero", row=1, col=col)
+    figure.update_xaxes(title_text="tokens a round", rangemode="tozero", matches="x")
     words = "most likely token" if temperature == 0 else f"temperature {temperature:g}"
     return titled(
         figure,
@@ -90,11 +90,16 @@ def position_curves(
         published: table `dspark_fig2_conditional_acceptance`.
 
     Raises:
-        ValueError: if columns are missing.
+        ValueError: if columns are missing or nothing was drawn at this temperature.
     """
     columns = ("drafter", "seed", "domain", "temperature", "position", "conditional_rate")
     require(frame, *columns, made_by=MADE_BY)
     part = frame[frame["temperature"] == temperature]
+    if part.empty:
+        raise ValueError(
+            f"position_curves found no rows at temperature {temperature}; there are "
+            f"{sorted(frame['temperature'].unique().tolist())}"
+        )
     domains = list(part["domain"].unique())
     rows = 1 if published is None else 2
     figure = make_subplots(

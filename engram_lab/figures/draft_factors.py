@@ -1,19 +1,38 @@
-"""Accepted length against one knob of the drafter: rank, depth, length of the block."""
+"""Accepted length against one knob of the drafter (rank, depth, drafted tokens), or its size."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from engram_lab.figures.drafters import DRAFTERS, MADE_BY, SHADES, seed_lengths
+from engram_lab.figures.drafters import (
+    DRAFTERS,
+    MADE_BY,
+    PUBLISHED,
+    PUBLISHED_DOMAINS,
+    SHADES,
+    seed_lengths,
+)
 from engram_lab.figures.footer import provenance
 from engram_lab.figures.panels import panel_title
-from engram_lab.figures.style import COLOURS, SPARE, SYMBOLS, Room, require, titled, translucent
+from engram_lab.figures.style import SPARE, SYMBOLS, Room, require, symbol, titled, translucent
+
+HEADS = {"vanilla": "dspark", "gated": "dspark_gated", "rnn": "dspark_rnn"}
+"""The drafter that each kind of sequential head makes."""
+SERIES = PUBLISHED | {"DSpark-Markov": "dspark", "DSpark-RNN": "dspark_rnn"}
+LEVELS = {"layers": "blocks", "gamma": "drafted tokens"}  # columns of published tables, as read
 
 
 def factor_curves(
-    frame: pd.DataFrame, *, factor: str, label: str, temperature: float = 1.0, verdict: Any = None
+    frame: pd.DataFrame,
+    *,
+    factor: str,
+    label: str,
+    temperature: float = 1.0,
+    published: pd.DataFrame | None = None,
+    verdict: Any = None,
 ) -> go.Figure:
     """Accepted length against one knob of the drafter, a panel a kind of text.
 
@@ -23,50 +42,108 @@ def factor_curves(
         factor: column on the x axis, for instance "markov_rank".
         label: its name in words.
         temperature: at which it was drawn.
+        published: table `dspark_fig3_depth` or `dspark_fig4_length_latency`, drawn in a second row.
         verdict: written below the title.
 
     Raises:
-        ValueError: if columns are missing.
+        ValueError: if columns are missing, nothing was drawn at this temperature, or the published
+            table is neither of the two.
     """
     require(frame, factor, "seed", "domain", "temperature", "rounds", "emitted", made_by=MADE_BY)
-    kind = next((name for name in ("drafter", "markov_head_type") if name in frame), None)
-    by_seed = seed_lengths(frame, [factor] + ([kind] if kind else []))
-    by_seed = by_seed[by_seed["temperature"] == temperature]
+    by_seed = _by_seed(frame, [factor], temperature)
     domains = list(by_seed["domain"].unique())
+    rows, height = (1, 300) if published is None else (2, 560)
+    figure = make_subplots(
+        rows=rows,
+        cols=len(domains),
+        shared_yaxes=True,
+        horizontal_spacing=0.03,
+        vertical_spacing=96 / height,
+    )
     levels = sorted(by_seed[factor].unique())
-    figure = make_subplots(rows=1, cols=len(domains), shared_yaxes=True, horizontal_spacing=0.03)
     for col, domain in enumerate(domains, start=1):
-        own = by_seed[by_seed["domain"] == domain]
-        groups = own.groupby(kind, sort=False) if kind else [("dspark", own)]
-        for index, (name, rows) in enumerate(groups):
-            _levels(figure, rows, name, levels.index, factor, (index, col))
-        panel_title(figure, domain, row=1, col=col, above=6)
-        figure.update_xaxes(
-            title_text=label, tickvals=list(range(len(levels))), ticktext=levels, row=1, col=col
-        )
-    figure.update_yaxes(title_text="tokens a round", row=1, col=1)
-    figure.update_layout(legend={"orientation": "h", "x": 0, "y": 1.1, "yanchor": "bottom"})
+        own = by_seed[by_seed["domain"] == domain].assign(level=lambda part: part[factor])
+        for name in (name for name in DRAFTERS if (own["series"] == name).any()):
+            _levels(figure, own[own["series"] == name], levels, col)
+        panel_title(figure, domain if rows == 1 else f"{domain}, measured", row=1, col=col, above=6)
+        _ticks(figure, levels, label, row=1, col=col)
+    if published is not None:
+        _published_row(figure, published, domains)
+    figure.update_yaxes(title_text="tokens a round", col=1)
+    words = "most likely token" if temperature == 0 else f"temperature {temperature:g}"
     return titled(
         figure,
-        title=f"Accepted length by {label}",
+        title=f"Accepted length by {label}, {words}",
         subtitle=str(verdict or ""),
-        note="Points: seeds; line: their mean.\n" + provenance(frame),
-        room=Room(height=300, head=64),
+        note=_note(frame, published),
+        room=_legend(figure, height, head=60),
     )
 
 
-def _levels(
-    figure: go.Figure,
-    rows: pd.DataFrame,
-    name: str,
-    place_of: Any,
-    factor: str,
-    place: tuple[int, int],
-) -> None:
-    index, col = place
-    shade = SHADES.get(name, (COLOURS["engram"], *SPARE)[index % 6])
-    at = [place_of(value) for value in rows[factor]]
-    rows = rows.assign(at=at)
+def length_by_size(
+    frame: pd.DataFrame, *, by: Sequence[str] = ("drafter",), temperature: float = 1.0
+) -> go.Figure:
+    """Accepted length against trained parameters, a panel a kind of text, a point a drafter.
+
+    Args:
+        frame: rows by prompt with columns seed, domain, temperature, rounds, emitted, draft_params
+            and those of `by`.
+        by: columns that tell drafters apart; "drafter" or "markov_head_type" gives the colour, the
+            others are written beside the points.
+        temperature: at which it was drawn.
+
+    Raises:
+        ValueError: if columns are missing, nothing was drawn at this temperature, or no drafter
+            has parameters.
+    """
+    columns = ("seed", "domain", "temperature", "rounds", "emitted", "draft_params", *by)
+    require(frame, *columns, made_by=MADE_BY)
+    trained = frame[frame["draft_params"] > 0]
+    if trained.empty:
+        raise ValueError("length_by_size needs a drafter with parameters; every draft_params is 0")
+    by_seed = _by_seed(trained, [*by, "draft_params"], temperature)
+    domains = list(by_seed["domain"].unique())
+    figure = make_subplots(rows=1, cols=len(domains), shared_yaxes=True, horizontal_spacing=0.03)
+    others = [name for name in by if name not in ("drafter", "markov_head_type")]
+    for col, domain in enumerate(domains, start=1):
+        own = by_seed[by_seed["domain"] == domain]
+        for name in (name for name in DRAFTERS if (own["series"] == name).any()):
+            _sizes(figure, own[own["series"] == name], others, col)
+        panel_title(figure, domain, row=1, col=col, above=6)
+    figure.update_xaxes(title_text="trained parameters", rangemode="tozero", tickformat="~s")
+    figure.update_yaxes(title_text="tokens a round", col=1)
+    return titled(
+        figure,
+        title="What parameters buy: accepted length by the size of the drafter",
+        note="Points: mean over seeds; bars: their range. Embedding and output head are the "
+        "target's and not counted, but the small model has its own; nor are counts of bigrams.\n"
+        + provenance(frame),
+        room=_legend(figure, 320, head=60),
+    )
+
+
+def _by_seed(frame: pd.DataFrame, keys: list[str], temperature: float) -> pd.DataFrame:
+    """Accepted length of every seed at a temperature, with the drafter as column series."""
+    part = frame[frame["temperature"] == temperature]
+    if part.empty:
+        raise ValueError(
+            f"no rows at temperature {temperature}; there are "
+            f"{sorted(frame['temperature'].unique().tolist())}"
+        )
+    if "drafter" in part:
+        part = part.assign(series=part["drafter"])
+    elif "markov_head_type" in part:
+        part = part.assign(series=part["markov_head_type"].map(HEADS))
+    else:
+        part = part.assign(series="dspark")
+    return seed_lengths(part, ["series", *keys])
+
+
+def _levels(figure: go.Figure, rows: pd.DataFrame, levels: list[Any], col: int) -> None:
+    """Seeds as points and their mean as a line; levels stand at equal distances."""
+    name = rows["series"].iloc[0]
+    shade = SHADES[name]
+    rows = rows.assign(at=[levels.index(value) for value in rows["level"]])
     mean = rows.groupby("at")["accepted_length"].mean()
     shared = {"legendgroup": name, "row": 1, "col": col}
     figure.add_scatter(
@@ -85,9 +162,118 @@ def _levels(
         y=mean,
         mode="lines+markers",
         line={"color": shade, "width": 2},
-        marker={"size": 8, "symbol": SYMBOLS[index % len(SYMBOLS)]},
+        marker={"size": 8, "symbol": _mark(name), "line": {"color": "white", "width": 1}},
         hovertemplate="mean %{y:.3f}<extra></extra>",
-        name=DRAFTERS.get(name, name),
+        name=DRAFTERS[name],
         showlegend=col == 1,
         **shared,
     )
+
+
+def _sizes(figure: go.Figure, rows: pd.DataFrame, others: list[str], col: int) -> None:
+    """One point a drafter of this kind, with the range over seeds."""
+    name = rows["series"].iloc[0]
+    keys = [*others, "draft_params"]
+    over = rows.groupby(keys)["accepted_length"].agg(["mean", "min", "max"]).reset_index()
+    texts = [", ".join(f"{value:g}" for value in point) for point in over[others].to_numpy()]
+    figure.add_scatter(
+        x=over["draft_params"],
+        y=over["mean"],
+        error_y={
+            "array": over["max"] - over["mean"],
+            "arrayminus": over["mean"] - over["min"],
+            "symmetric": False,
+            "thickness": 1,
+            "width": 0,
+        },
+        text=texts,
+        mode="markers+lines+text" if others else "markers",
+        textposition="bottom right",
+        textfont={"size": 11, "color": SHADES[name]},
+        line={"color": translucent(SHADES[name], 0.4), "width": 1},
+        marker={"color": SHADES[name], "size": 9, "symbol": _mark(name)},
+        hovertemplate="%{y:.3f} tokens a round, %{x:,} parameters<extra></extra>",
+        name=DRAFTERS[name],
+        legendgroup=name,
+        showlegend=col == 1,
+        row=1,
+        col=col,
+    )
+
+
+def _published_row(figure: go.Figure, published: pd.DataFrame, domains: list[str]) -> None:
+    column = next((name for name in LEVELS if name in published), None)
+    if column is None or "drafter" not in published:
+        raise ValueError(
+            "published= takes the tables dspark_fig3_depth and dspark_fig4_length_latency; got "
+            f"columns {', '.join(published.columns)}"
+        )
+    if "quantity" in published:
+        lengths = published[published["quantity"] == "accepted_length"]
+        published = lengths.rename(columns={"value": "accepted_length"})
+    levels = sorted(published[column].unique())
+    for col, domain in enumerate(domains, start=1):
+        kind = PUBLISHED_DOMAINS.get(domain, domain)
+        for name, rows in published[published["domain"] == kind].groupby("drafter"):
+            _published_curve(figure, rows, str(name), (column, levels), col)
+        panel_title(figure, f"{kind}, published (Qwen3-4B)", row=2, col=col, above=6)
+        _ticks(figure, levels, LEVELS[column], row=2, col=col)
+
+
+def _published_curve(
+    figure: go.Figure, rows: pd.DataFrame, name: str, axis: tuple[str, list[Any]], col: int
+) -> None:
+    column, levels = axis
+    drafter = SERIES.get(name, name)
+    shade = SHADES.get(drafter, SPARE[0])
+    mean = rows.groupby(column)["accepted_length"].mean()
+    figure.add_scatter(
+        x=[levels.index(value) for value in mean.index],
+        y=mean,
+        mode="lines+markers",
+        line={"color": shade, "width": 2, "dash": "dot"},
+        marker={"size": 8, "symbol": symbol(rows["kind"].iloc[0], _mark(drafter))},
+        hovertemplate=f"published {name}: %{{y:.2f}}<extra></extra>",
+        name=f"published {name}",
+        legendgroup=drafter,
+        showlegend=False,
+        row=2,
+        col=col,
+    )
+
+
+def _ticks(figure: go.Figure, levels: list[Any], label: str, *, row: int, col: int) -> None:
+    """One tick a level, with room beside the first and the last."""
+    figure.update_xaxes(
+        title_text=label,
+        tickvals=list(range(len(levels))),
+        ticktext=[f"{level:g}" for level in levels],
+        range=[-0.3, len(levels) - 0.7],
+        row=row,
+        col=col,
+    )
+
+
+def _mark(drafter: str) -> str:
+    names = list(DRAFTERS)
+    return SYMBOLS[names.index(drafter) % len(SYMBOLS)] if drafter in names else SYMBOLS[0]
+
+
+def _legend(figure: go.Figure, height: int, *, head: int) -> Room:
+    """Legend above the panel titles, and the room for both."""
+    place = {"orientation": "h", "x": 0, "y": 1 + 26 / height, "yanchor": "bottom"}
+    figure.update_layout(legend=place)
+    return Room(height=height, head=head)
+
+
+def _note(frame: pd.DataFrame, published: pd.DataFrame | None) -> str:
+    text = (
+        "Tokens gained in a round, the one behind the drafts included; whole blocks verified. "
+        "Points: seeds; line: their mean. "
+    )
+    if published is not None:
+        text += (
+            "Published curves (means over benchmarks) were read off a figure; models, texts and "
+            "training there are a thousand times larger, so shapes compare and heights do not. "
+        )
+    return text + "\n" + provenance(frame)
