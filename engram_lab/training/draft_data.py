@@ -111,17 +111,26 @@ def load_answers(run: TrainedRun, config: AnswerConfig, *, progress: bool = True
     if path.is_file():
         with np.load(path) as stored:
             return _answers(stored["token_ids"], stored["lengths"], config)
-    chosen = choose_texts(_documents(run, config), config)
-    if config.source == "target":
-        ids, lengths = _answered(run, chosen[:, : config.prompt_tokens], config, progress=progress)
-    else:
-        ids, lengths = chosen, (chosen >= 0).sum(axis=1)
-    ids = np.where(ids < 0, 0, ids).astype(np.int32)
+    ids, lengths = _texts(run, config, progress=progress)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".part.npz")
     np.savez_compressed(partial, token_ids=ids, lengths=lengths)
     partial.replace(path)
     return _answers(ids, lengths, config)
+
+
+def draw_answers(run: TrainedRun, config: AnswerConfig, *, progress: bool = False) -> Answers:
+    """Texts of a config, made now and not kept: for a model that has moved on from its run.
+
+    Args:
+        run: the model as it is now, and the corpus that prompts come from.
+        config: which prompts, and who answers.
+        progress: whether to show a bar.
+
+    Raises:
+        ValueError: if the corpus has no document long enough, or no such part.
+    """
+    return _answers(*_texts(run, config, progress=progress), config)
 
 
 def choose_texts(documents: Documents, config: AnswerConfig) -> np.ndarray:
@@ -164,6 +173,18 @@ def choose_texts(documents: Documents, config: AnswerConfig) -> np.ndarray:
         piece = documents.ids[begin : min(end, begin + seq)]
         ids[row, : len(piece)] = piece
     return ids
+
+
+def _texts(
+    run: TrainedRun, config: AnswerConfig, *, progress: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ids of prompts and answers, and how many of each row count."""
+    chosen = choose_texts(_documents(run, config), config)
+    if config.source == "target":
+        ids, lengths = _answered(run, chosen[:, : config.prompt_tokens], config, progress=progress)
+    else:
+        ids, lengths = chosen, (chosen >= 0).sum(axis=1)
+    return np.where(ids < 0, 0, ids).astype(np.int32), lengths
 
 
 def _documents(run: TrainedRun, config: AnswerConfig) -> Documents:

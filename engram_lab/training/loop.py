@@ -70,12 +70,16 @@ class Loop:
         self._pending: list[Row] = []
         self._folder: Path | None = None
 
-    def run(self, *, progress: bool = True, folder: Path | None = None) -> bool:
+    def run(
+        self, *, progress: bool = True, folder: Path | None = None, until: int | None = None
+    ) -> bool:
         """Train to the last step; False if an interrupt stopped it earlier.
 
         Args:
             progress: whether to show a bar with loss, speed and time left.
             folder: where checkpoints are written, and from where the newest is taken up.
+            until: pause after so many updates in all; the next call goes on there, and rates are
+                those of the whole run. None for the whole run.
 
         Raises:
             NonFiniteLoss: naming the step and the last good checkpoint.
@@ -84,6 +88,7 @@ class Loop:
         self._folder = folder
         if folder is not None:
             self._resume(folder)
+        end = self.steps if until is None else min(until, self.steps)
         main = self.accelerator.is_main_process
         bar = tqdm(
             total=self.steps, initial=self.step, unit="step", disable=not (progress and main)
@@ -91,9 +96,9 @@ class Loop:
         self.model.train()
         self._clock, self._clock_tokens = time.perf_counter(), self.tokens
         try:
-            while self.step < self.steps:
+            while self.step < end:
                 self._pending.append(self._update())
-                last = self.step == self.steps
+                last = self.step == end
                 save = folder is not None and (last or self.step % self.train.checkpoint_every == 0)
                 if save or last or self.step % self.train.log_every == 0:
                     self._look(bar)
