@@ -18,6 +18,8 @@ from engram_lab.figures.style import (
     translucent,
 )
 
+GROUP = 0.8
+"""Width of the bars of one text together, in texts."""
 EXACT = 1e-9
 """Distances below this are rounding."""
 
@@ -40,27 +42,30 @@ def law_bars(
         *("policy", "text", "target", "output", "total_variation"),
         made_by="probes.lossless.law_frame",
     )
-    figure = go.Figure()
-    policies = listed(frame)
-    for place, policy in enumerate(policies):
+    figure, places = go.Figure(), _places(frame)
+    for policy, offset in places.items():
         rows = frame[frame["policy"] == policy]
         distance = float(rows["total_variation"].iloc[0])
         figure.add_bar(
-            x=rows["text"],
+            x=[index + offset for index in range(len(rows))],
             y=rows["output"],
+            width=0.9 * GROUP / len(places),
             marker={
-                "color": POLICIES.get(policy, SPARE[place % len(SPARE)]),
+                "color": POLICIES.get(policy, SPARE[0]),
                 "pattern": {"shape": "/" if distance > EXACT else ""},
             },
             name=f"{policy}: {_off(distance)}",
-            hovertemplate="%{x}: %{y:.4f}<extra>" + policy + "</extra>",
+            customdata=rows["text"],
+            hovertemplate="%{customdata}: %{y:.4f}<extra>" + policy + "</extra>",
         )
-    _target(figure, frame.drop_duplicates("text"))
+    wanted = frame.drop_duplicates("text")
+    _target(figure, wanted)
     if published is not None:
-        _published(figure, published, frame["text"].iloc[0])
-    figure.update_xaxes(title_text="what comes out")
-    figure.update_yaxes(title_text="probability", rangemode="tozero")
-    figure.update_layout(barmode="group", bargap=0.25, bargroupgap=0.08)
+        _published(figure, published, places.get("unrestricted", 0.0))
+    texts = {"tickvals": list(range(len(wanted))), "ticktext": wanted["text"].tolist()}
+    figure.update_xaxes(title_text="what comes out", **texts)
+    highest = max(frame["output"].max(), frame["target"].max())
+    figure.update_yaxes(title_text="probability", range=[0, 1.08 * highest])
     return titled(
         figure,
         title="What comes out, by how the length of the drafts is chosen",
@@ -104,6 +109,7 @@ def mistake_bars(frame: pd.DataFrame, *, verdict: str = "") -> go.Figure:
         )
     )
     figure.update_xaxes(title_text="total variation from the target's law", rangemode="tozero")
+    figure.update_yaxes(showgrid=False)
     return titled(
         figure,
         title="What a mistake in verification costs",
@@ -173,23 +179,31 @@ def _line_and_null(name: str, rows: pd.DataFrame, shade: str) -> Sequence[go.Sca
     return band, line
 
 
+def _places(frame: pd.DataFrame) -> dict[str, float]:
+    """Where the bars of every policy stand beside the middle of a text."""
+    policies = listed(frame)
+    middle = (len(policies) - 1) / 2
+    return {name: (at - middle) * GROUP / len(policies) for at, name in enumerate(policies)}
+
+
 def _target(figure: go.Figure, wanted: pd.DataFrame) -> None:
     """A line across the bars of every text, at what the target says."""
+    half = GROUP / 2 + 0.04
     figure.add_scatter(
-        x=wanted["text"],
-        y=wanted["target"],
-        mode="markers",
-        marker={"symbol": "line-ew", "size": 560 // len(wanted), "line": _ink(2)},
+        x=[x for index in range(len(wanted)) for x in (index - half, index + half, None)],
+        y=[y for chance in wanted["target"] for y in (chance, chance, None)],
+        mode="lines",
+        line=_ink(2),
         name="the target's law",
-        hovertemplate="%{x}: %{y:.4f}<extra>target</extra>",
+        hovertemplate="%{y:.4f}<extra>target</extra>",
     )
 
 
-def _published(figure: go.Figure, published: pd.DataFrame, text: str) -> None:
-    """The paper's biased chance of the first text, at the group of that text."""
+def _published(figure: go.Figure, published: pd.DataFrame, place: float) -> None:
+    """The paper's biased chance of the first text, on the bar that repeats it."""
     (row,) = published[published["quantity"] == "biased output p(A)"].itertuples()
     figure.add_scatter(
-        x=[text],
+        x=[place],
         y=[float(row.value)],
         mode="markers",
         marker={

@@ -55,15 +55,22 @@ def test_every_policy_has_its_bars_and_the_target_its_marks():
     assert list(bars[2].y) == [0.85, 0.15]
     assert [bar.marker.pattern.shape for bar in bars] == ["", "", "/"]
     (marks,) = [trace for trace in figure.data if trace.type == "scatter"]
-    assert list(marks.y) == [0.7, 0.3]
+    assert list(marks.y) == [0.7, 0.7, None, 0.3, 0.3, None]
+    assert list(figure.layout.xaxis.ticktext) == ["A", "B"]
+    for index in range(2):  # bars of a text stand side by side under its line
+        places = [bar.x[index] for bar in bars]
+        assert places == sorted(places)
+        assert marks.x[3 * index] < places[0] < index < places[-1] < marks.x[3 * index + 1]
 
 
 def test_the_published_bias_is_a_filled_mark_of_its_own():
     published = pd.DataFrame(
         {"quantity": ["a1", "biased output p(A)"], "value": ["0.8", "0.85"], "kind": "exact"}
     )
-    mark = law_bars(laws(), published=published).data[-1]
-    assert (list(mark.x), list(mark.y)) == (["A"], [0.85])
+    figure = law_bars(laws(), published=published)
+    biased, mark = figure.data[2], figure.data[-1]
+    assert list(mark.y) == [biased.y[0]] == [0.85]
+    assert mark.x[0] == biased.x[0]
     assert mark.marker.symbol == "diamond"
 
 
