@@ -13,6 +13,7 @@ from engram_lab.experiments.catalog.dspark_drafters import (
     DSPARK_RANK,
 )
 from engram_lab.experiments.catalog.dspark_modes import DSPARK_MODES
+from engram_lab.experiments.catalog.dspark_schedule import DSPARK_ROUNDS, DSPARK_SCHEDULE
 from engram_lab.experiments.catalog.dspark_serving import DSPARK_SERVING
 from engram_lab.experiments.catalog.engram_ablation import (
     ENGRAM_ABLATION,
@@ -85,6 +86,8 @@ __all__ = [
     "DSPARK_RANK",
     "DSPARK_RELIABILITY",
     "DSPARK_RELIABILITY_BINS",
+    "DSPARK_ROUNDS",
+    "DSPARK_SCHEDULE",
     "DSPARK_SERVING",
     "DSPARK_THRESHOLD",
     "ENGRAM_ABLATION",
