@@ -15,6 +15,7 @@ from engram_lab.experiments.catalog.dspark_drafters import (
 from engram_lab.experiments.catalog.dspark_modes import DSPARK_MODES
 from engram_lab.experiments.catalog.dspark_schedule import DSPARK_ROUNDS, DSPARK_SCHEDULE
 from engram_lab.experiments.catalog.dspark_serving import DSPARK_SERVING
+from engram_lab.experiments.catalog.dspark_training import DSPARK_OBJECTIVE, DSPARK_TRAINING
 from engram_lab.experiments.catalog.engram_ablation import (
     ENGRAM_ABLATION,
     ENGRAM_ABLATION_CHAINS,
@@ -82,6 +83,7 @@ __all__ = [
     "DSPARK_DRAFTERS",
     "DSPARK_LENGTH",
     "DSPARK_MODES",
+    "DSPARK_OBJECTIVE",
     "DSPARK_POSITIONS",
     "DSPARK_RANK",
     "DSPARK_RELIABILITY",
@@ -90,6 +92,7 @@ __all__ = [
     "DSPARK_SCHEDULE",
     "DSPARK_SERVING",
     "DSPARK_THRESHOLD",
+    "DSPARK_TRAINING",
     "ENGRAM_ABLATION",
     "ENGRAM_ABLATION_CHAINS",
     "ENGRAM_ABLATION_TEXT",
