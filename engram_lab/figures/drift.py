@@ -152,7 +152,8 @@ def _note(frame: pd.DataFrame, length: str) -> str:
         "target as it is at that step. "
     )
     if len(made) and made.nunique() == 1:
-        text += f"{' and '.join(made.index)}: {int(made.iloc[0])} updates of the drafter each. "
+        names = " and ".join(made.index)
+        text += f"The policies {names}: {int(made.iloc[0])} updates of the drafter each. "
     if length == "accepted_length":
         text += "With known tokens, blocks at the end of a text are cut short and count as such. "
     text += (
