@@ -119,6 +119,44 @@ def mode_claims(frame: pd.DataFrame) -> list[Verdict]:
     return verdicts
 
 
+def expected_lengths(positions: pd.DataFrame, lengths: pd.DataFrame) -> pd.DataFrame:
+    """Accepted length from the chances that drafts are kept, beside the sampled one.
+
+    Mean chances by position are multiplied along the block, 1 + sum_j prod_{i<=j} c_i a_i; c_i is
+    the share of rounds that came so far in which a draft was offered there, 1 for whole blocks.
+
+    Args:
+        positions: rows of `catalog.DSPARK_POSITIONS`.
+        lengths: rows of `catalog.DSPARK_DRAFTERS`, of the same decodings.
+
+    Returns:
+        One row per `drafter seed domain temperature`: rounds, sampled, analytic.
+
+    Raises:
+        ValueError: if a decoding is in one frame alone.
+    """
+    keys = ["drafter", "seed", "domain", "temperature"]
+    sums = lengths.groupby(keys, sort=False)[["rounds", "emitted"]].sum()
+    blocks = dict(list(positions.groupby(keys, sort=False)))
+    other = set(sums.index).symmetric_difference(blocks)
+    if other:
+        raise ValueError(
+            f"expected_lengths needs lengths and positions of the same decodings; {len(other)} are "
+            f"in one frame alone, for instance {min(other)}"
+        )
+    analytic = [_expected(blocks[key], rounds) for key, rounds in sums["rounds"].items()]
+    sums["sampled"] = sums["emitted"] / sums["rounds"]
+    return sums.assign(analytic=analytic).drop(columns="emitted").reset_index()
+
+
+def _expected(block: pd.DataFrame, rounds: int) -> float:
+    """Tokens a round of one decoding, by the chances of its positions."""
+    block = block[block["reached"] > 0].sort_values("position")
+    came = np.r_[rounds, block["accepted"].to_numpy(float)[:-1]][: len(block)]
+    steps = block["reached"].to_numpy(float) / came * block["expected_rate"].to_numpy(float)
+    return 1.0 + float(np.cumprod(steps).sum())
+
+
 def _difference(ours: pd.DataFrame, theirs: pd.DataFrame) -> tuple[float, float]:
     """Difference of tokens a round, and its standard error over prompts (jackknife)."""
     both = ours.merge(theirs, on="sequence", suffixes=("", "_other"))

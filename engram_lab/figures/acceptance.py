@@ -12,6 +12,7 @@ from engram_lab.figures.drafters import (
     PUBLISHED,
     PUBLISHED_DOMAINS,
     SHADES,
+    legend_room,
     seed_lengths,
 )
 from engram_lab.figures.footer import provenance
@@ -26,6 +27,8 @@ from engram_lab.figures.style import (
     titled,
     translucent,
 )
+
+FEW = 30  # rounds behind a point; with fewer it is drawn hollow
 
 
 def length_bars(
@@ -50,13 +53,7 @@ def length_bars(
         ValueError: if columns are missing or nothing was drawn at this temperature.
     """
     require(frame, "drafter", "seed", "domain", "temperature", "rounds", "emitted", made_by=MADE_BY)
-    by_seed = seed_lengths(frame, ["drafter"])
-    by_seed = by_seed[by_seed["temperature"] == temperature]
-    if by_seed.empty:
-        raise ValueError(
-            f"length_bars found no rows at temperature {temperature}; there are "
-            f"{sorted(frame['temperature'].unique().tolist())}"
-        )
+    by_seed = seed_lengths(_drawn(frame, temperature), ["drafter"])
     drafters = [name for name in DRAFTERS if (by_seed["drafter"] == name).any()]
     domains = list(by_seed["domain"].unique())
     figure = make_subplots(rows=1, cols=len(domains), shared_yaxes=True, horizontal_spacing=0.03)
@@ -68,10 +65,9 @@ def length_bars(
             _published_lengths(figure, published, target, domain, drafters, col)
         panel_title(figure, domain, row=1, col=col, above=6)
     figure.update_xaxes(title_text="tokens a round", rangemode="tozero", matches="x")
-    words = "most likely token" if temperature == 0 else f"temperature {temperature:g}"
     return titled(
         figure,
-        title=f"Accepted length, {words}",
+        title=f"Accepted length, {_drawn_at(temperature)}",
         subtitle=str(verdict or ""),
         note=_length_note(frame, published, target),
         room=Room(height=46 + 34 * len(drafters), left=190, head=34),
@@ -85,30 +81,28 @@ def position_curves(
 
     Args:
         frame: rows of `catalog.DSPARK_POSITIONS`, with columns drafter, seed, domain, temperature,
-            position and conditional_rate.
+            position, reached and conditional_rate.
         temperature: at which it was drawn.
         published: table `dspark_fig2_conditional_acceptance`.
 
     Raises:
         ValueError: if columns are missing or nothing was drawn at this temperature.
     """
-    columns = ("drafter", "seed", "domain", "temperature", "position", "conditional_rate")
+    columns = (
+        "drafter",
+        "seed",
+        "domain",
+        "temperature",
+        "position",
+        "reached",
+        "conditional_rate",
+    )
     require(frame, *columns, made_by=MADE_BY)
-    part = frame[frame["temperature"] == temperature]
-    if part.empty:
-        raise ValueError(
-            f"position_curves found no rows at temperature {temperature}; there are "
-            f"{sorted(frame['temperature'].unique().tolist())}"
-        )
+    part = _drawn(frame, temperature)
     domains = list(part["domain"].unique())
     rows = 1 if published is None else 2
-    figure = make_subplots(
-        rows=rows,
-        cols=len(domains),
-        shared_yaxes=True,
-        horizontal_spacing=0.03,
-        vertical_spacing=0.16,
-    )
+    gaps = {"horizontal_spacing": 0.03, "vertical_spacing": 0.16}
+    figure = make_subplots(rows=rows, cols=len(domains), shared_yaxes=True, **gaps)
     for col, domain in enumerate(domains, start=1):
         own = part[part["domain"] == domain]
         for drafter in (name for name in DRAFTERS if (own["drafter"] == name).any()):
@@ -119,12 +113,11 @@ def position_curves(
     figure.update_xaxes(dtick=1)
     figure.update_xaxes(title_text="position in the block", row=rows)
     figure.update_yaxes(title_text="kept, if reached", col=1)
-    figure.update_layout(legend={"orientation": "h", "x": 0, "y": 1.1, "yanchor": "bottom"})
     return titled(
         figure,
-        title="Is the next draft kept, if all before it were?",
+        title=f"Is the next draft kept, if all before it were? ({_drawn_at(temperature)})",
         note=_position_note(frame, published),
-        room=Room(height=280 * rows, head=74),
+        room=legend_room(figure, 280 * rows),
     )
 
 
@@ -191,6 +184,7 @@ def _curve(figure: go.Figure, rows: pd.DataFrame, drafter: str, col: int) -> Non
     shade, place = SHADES[drafter], {"row": 1, "col": col}
     mark = SYMBOLS[list(DRAFTERS).index(drafter) % len(SYMBOLS)]
     over = rows.groupby("position")["conditional_rate"].agg(["mean", "min", "max"])
+    reached = rows.groupby("position")["reached"].sum()
     figure.add_scatter(
         x=[*over.index, *over.index[::-1]],
         y=[*over["max"], *over["min"][::-1]],
@@ -209,8 +203,12 @@ def _curve(figure: go.Figure, rows: pd.DataFrame, drafter: str, col: int) -> Non
         y=over["mean"],
         mode="lines+markers",
         line={"color": shade, "width": 2},
-        marker={"size": 7, "symbol": mark, "line": {"color": "white", "width": 1}},
-        hovertemplate="%{y:.3f} at position %{x}<extra></extra>",
+        customdata=reached,
+        marker={
+            "size": 7,
+            "symbol": [f"{mark}-open" if rounds < FEW else mark for rounds in reached],
+        },
+        hovertemplate="%{y:.3f} at position %{x} (%{customdata} rounds)<extra></extra>",
         name=DRAFTERS[drafter],
         legendgroup=drafter,
         showlegend=col == 1,
@@ -238,6 +236,20 @@ def _published_curves(figure: go.Figure, published: pd.DataFrame, kind: str, col
     panel_title(figure, f"{kind}, published (Qwen3-4B)", row=2, col=col, above=6)
 
 
+def _drawn(frame: pd.DataFrame, temperature: float) -> pd.DataFrame:
+    part = frame[frame["temperature"] == temperature]
+    if part.empty:
+        raise ValueError(
+            f"no rows at temperature {temperature}; there are "
+            f"{sorted(frame['temperature'].unique().tolist())}"
+        )
+    return part
+
+
+def _drawn_at(temperature: float) -> str:
+    return "most likely token" if temperature == 0 else f"temperature {temperature:g}"
+
+
 def _length_note(frame: pd.DataFrame, published: pd.DataFrame | None, target: str) -> str:
     text = (
         "Tokens gained in a round, the one behind the drafts included; whole blocks verified, "
@@ -255,7 +267,7 @@ def _position_note(frame: pd.DataFrame, published: pd.DataFrame | None) -> str:
     text = (
         "Of the rounds in which all earlier drafts were kept, the share that keeps the one at this "
         "position. Far positions are reached in easy places only, so part of a rise is selection. "
-        "Lines: mean over seeds; bands: their range. "
+        f"Lines: mean over seeds; bands: their range; hollow: fewer than {FEW} rounds came so far. "
     )
     if published is not None:
         text += "Published curves were read off a figure. "

@@ -13,11 +13,12 @@ from engram_lab.figures.drafters import (
     PUBLISHED,
     PUBLISHED_DOMAINS,
     SHADES,
+    legend_room,
     seed_lengths,
 )
 from engram_lab.figures.footer import provenance
 from engram_lab.figures.panels import panel_title
-from engram_lab.figures.style import SPARE, SYMBOLS, Room, require, symbol, titled, translucent
+from engram_lab.figures.style import SPARE, SYMBOLS, require, symbol, titled, translucent
 
 HEADS = {"vanilla": "dspark", "gated": "dspark_gated", "rnn": "dspark_rnn"}
 """The drafter that each kind of sequential head makes."""
@@ -53,13 +54,8 @@ def factor_curves(
     by_seed = _by_seed(frame, [factor], temperature)
     domains = list(by_seed["domain"].unique())
     rows, height = (1, 300) if published is None else (2, 560)
-    figure = make_subplots(
-        rows=rows,
-        cols=len(domains),
-        shared_yaxes=True,
-        horizontal_spacing=0.03,
-        vertical_spacing=96 / height,
-    )
+    gaps = {"horizontal_spacing": 0.03, "vertical_spacing": 96 / height}
+    figure = make_subplots(rows=rows, cols=len(domains), shared_yaxes=True, **gaps)
     levels = sorted(by_seed[factor].unique())
     for col, domain in enumerate(domains, start=1):
         own = by_seed[by_seed["domain"] == domain].assign(level=lambda part: part[factor])
@@ -76,7 +72,7 @@ def factor_curves(
         title=f"Accepted length by {label}, {words}",
         subtitle=str(verdict or ""),
         note=_note(frame, published),
-        room=_legend(figure, height, head=60),
+        room=legend_room(figure, height),
     )
 
 
@@ -103,7 +99,7 @@ def length_by_size(
         raise ValueError("length_by_size needs a drafter with parameters; every draft_params is 0")
     by_seed = _by_seed(trained, [*by, "draft_params"], temperature)
     domains = list(by_seed["domain"].unique())
-    figure = make_subplots(rows=1, cols=len(domains), shared_yaxes=True, horizontal_spacing=0.03)
+    figure = make_subplots(rows=1, cols=len(domains), shared_yaxes=True, horizontal_spacing=0.05)
     others = [name for name in by if name not in ("drafter", "markov_head_type")]
     for col, domain in enumerate(domains, start=1):
         own = by_seed[by_seed["domain"] == domain]
@@ -118,7 +114,7 @@ def length_by_size(
         note="Points: mean over seeds; bars: their range. Embedding and output head are the "
         "target's and not counted, but the small model has its own; nor are counts of bigrams.\n"
         + provenance(frame),
-        room=_legend(figure, 320, head=60),
+        room=legend_room(figure, 320),
     )
 
 
@@ -257,13 +253,6 @@ def _ticks(figure: go.Figure, levels: list[Any], label: str, *, row: int, col: i
 def _mark(drafter: str) -> str:
     names = list(DRAFTERS)
     return SYMBOLS[names.index(drafter) % len(SYMBOLS)] if drafter in names else SYMBOLS[0]
-
-
-def _legend(figure: go.Figure, height: int, *, head: int) -> Room:
-    """Legend above the panel titles, and the room for both."""
-    place = {"orientation": "h", "x": 0, "y": 1 + 26 / height, "yanchor": "bottom"}
-    figure.update_layout(legend=place)
-    return Room(height=height, head=head)
 
 
 def _note(frame: pd.DataFrame, published: pd.DataFrame | None) -> str:

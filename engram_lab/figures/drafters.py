@@ -1,8 +1,11 @@
 """Drafters as figures know them: names, colours, published counterparts, lengths by seed."""
 
-import pandas as pd
+import math
 
-from engram_lab.figures.style import COLOURS
+import pandas as pd
+import plotly.graph_objects as go
+
+from engram_lab.figures.style import COLOURS, Room
 
 MADE_BY = "experiments.catalog.dspark_drafters"
 DRAFTERS = {
@@ -47,3 +50,20 @@ def seed_lengths(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     groups = [*keys, "seed", "domain", "temperature"]
     sums = frame.groupby(groups, as_index=False, sort=False)[["rounds", "emitted"]].sum()
     return sums.assign(accepted_length=sums["emitted"] / sums["rounds"])
+
+
+def legend_room(figure: go.Figure, height: int) -> Room:
+    """Put the legend above the panel titles, in as many lines as its names need.
+
+    Args:
+        figure: whose legend it is.
+        height: of its panels, in pixels.
+
+    Returns:
+        Room for the panels, their titles and the legend.
+    """
+    names = [trace.name for trace in figure.data if trace.showlegend is not False]
+    lines = math.ceil(sum(44 + 6.6 * len(name) for name in names) / 860)
+    place = {"orientation": "h", "x": 0, "y": 1 + 26 / height, "yanchor": "bottom"}
+    figure.update_layout(legend=place)
+    return Room(height=height, head=34 + 28 * lines)

@@ -3,7 +3,12 @@
 import pandas as pd
 import pytest
 
-from engram_lab.experiments.draft_claims import decay_claims, length_claims, mode_claims
+from engram_lab.experiments.draft_claims import (
+    decay_claims,
+    expected_lengths,
+    length_claims,
+    mode_claims,
+)
 
 
 def lengths(gain: int) -> pd.DataFrame:
@@ -91,3 +96,32 @@ def test_heads_that_see_the_mode_keep_it() -> None:
     assert outcomes == ["supported", "undecided", "supported"]
     with pytest.raises(ValueError, match="same seeds"):
         mode_claims(pd.DataFrame(rows[:-1]))
+
+
+def test_expected_length_multiplies_chances_along_the_block() -> None:
+    frame = lengths(0).query("drafter == 'dspark' and seed == 0")
+    rounds = int(frame["rounds"].sum())
+    kept = rounds // 2
+    block = {
+        "position": [1, 2, 3],
+        "reached": [rounds, kept, 0],
+        "accepted": [kept, 0, 0],
+        "expected_rate": [0.5, 0.25, float("nan")],
+    }
+    point = {"drafter": "dspark", "seed": 0, "domain": "code", "temperature": 1.0}
+    row = expected_lengths(pd.DataFrame(block).assign(**point), frame).iloc[0]
+    assert row["analytic"] == pytest.approx(1 + 0.5 + 0.5 * 0.25)
+    assert row["sampled"] == pytest.approx(frame["emitted"].sum() / rounds)
+
+
+def test_rounds_without_a_draft_gain_one_token() -> None:
+    frame = lengths(0).query("drafter == 'dspark' and seed == 0")
+    point = {"drafter": "dspark", "seed": 0, "domain": "code", "temperature": 1.0, "position": 1}
+    found = {"reached": frame["rounds"].sum() // 4, "accepted": 3, "expected_rate": 0.5}
+    quarter = found["reached"] / frame["rounds"].sum()
+    row = expected_lengths(pd.DataFrame([point | found]), frame).iloc[0]
+    assert row["analytic"] == pytest.approx(1 + quarter * 0.5)
+    nothing = {"reached": 0, "accepted": 0, "expected_rate": float("nan")}
+    assert expected_lengths(pd.DataFrame([point | nothing]), frame).iloc[0]["analytic"] == 1
+    with pytest.raises(ValueError, match="2 are in one frame alone"):
+        expected_lengths(pd.DataFrame([point | found]).assign(seed=1), frame)

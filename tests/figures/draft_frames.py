@@ -37,6 +37,7 @@ def position_rows(*, drafters=("parallel", "dspark"), seeds=(0, 1)) -> pd.DataFr
             "domain": domain,
             "temperature": 1.0,
             "position": position,
+            "reached": 40 // position**2,
             "conditional_rate": 0.8 - 0.1 * (position - 1) * (drafter != "dspark") + 0.02 * seed,
         }
         for drafter, seed, domain, position in itertools.product(

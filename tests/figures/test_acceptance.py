@@ -64,6 +64,13 @@ def test_curves_are_means_over_seeds_and_their_range_a_band():
     assert band.y[0] - band.y[-1] == pytest.approx(0.02)
 
 
+def test_points_behind_which_few_rounds_stand_are_hollow():
+    line = traces(position_curves(position_rows()), "DSpark, Markov")[0]
+    assert list(line.customdata) == [80, 20, 8]
+    assert list(line.marker.symbol) == ["diamond", "diamond-open", "diamond-open"]
+    assert "hollow: fewer than 30 rounds" in footer(position_curves(position_rows()))
+
+
 def test_each_drafter_is_named_once():
     figure = position_curves(position_rows(), published=load_published(CURVES))
     shown = [trace.name for trace in figure.data if trace.showlegend is not False]

@@ -80,6 +80,13 @@ def test_sizes_leave_out_drafters_without_parameters():
     assert figure.layout.xaxis.rangemode == "tozero"
 
 
+def test_a_legend_of_many_names_gets_a_second_line():
+    drafters = ("small", "mtp", "eagle3", "parallel", "parallel_same", "parallel_bigram", "dspark")
+    few = length_by_size(length_rows(drafter=drafters[-2:]))
+    many = length_by_size(length_rows(drafter=drafters))
+    assert many.layout.margin.t == few.layout.margin.t + 28
+
+
 def test_sizes_of_one_drafter_are_joined_and_say_what_differs():
     figure = length_by_size(rank_rows(), by=("markov_head_type", "markov_rank"))
     line = traces(figure, "DSpark, Markov")[0]
