@@ -100,35 +100,56 @@ def method_claims(
     )
 
 
-def threshold_claims(frame: pd.DataFrame, *, threshold: float = 0.9) -> list[Verdict]:
-    """Verdicts on "a threshold raises the share of verified tokens that come out", by kind of text.
+def threshold_claims(
+    frame: pd.DataFrame, bins: pd.DataFrame, *, threshold: float = 0.5
+) -> list[Verdict]:
+    """Verdicts on "drafts that pass a threshold are kept more often", by kind of text.
+
+    Any cut keeps early drafts, which survive more often; so the drafts are compared with all of
+    whole blocks, and with the first of every round, which takes no head to find. Anchors are left
+    out, which would come out at any threshold.
 
     Args:
         frame: rows of `probes.confidence.threshold_frame` of one drafter, with columns domain and
             seed and the threshold 0.
-        threshold: compared with verifying whole blocks.
+        bins: rows of `probes.confidence.confidence_frame` of the same runs.
+        threshold: of the claim; a kind of text of which no draft passes in some seed is left out.
 
     Raises:
-        ValueError: if columns or a threshold are missing.
+        ValueError: if columns, a threshold or the first position are missing.
     """
-    rows = _rows(frame, ("domain", "seed", "threshold", "verify_rate", "rounds"))
+    columns = ("domain", "seed", "threshold", "verified_tokens", "accepted_tokens", "rounds")
+    rows = _rows(frame, columns)
     absent = {0.0, threshold} - set(rows["threshold"])
     if absent:
         raise ValueError(
             f"threshold_claims needs thresholds 0 and {threshold}; missing: {sorted(absent)}"
         )
+    kept = (rows["accepted_tokens"] - 1) / (rows["verified_tokens"] - 1)
     verdicts = []
-    for domain, part in rows.groupby("domain", sort=False):
-        rate = part.pivot(index="seed", columns="threshold", values="verify_rate")
-        verdicts.append(
-            seed_claim(
-                (rate[0.0] - rate[threshold]).to_dict(),
-                claim=f"{domain}: more of what is verified comes out at threshold {threshold}",
-                unit="of verified tokens, whole blocks minus threshold",
-                n_items=int(part["rounds"].min()),
+    for domain, part in rows.assign(kept=kept).groupby("domain", sort=False):
+        rate = part.pivot(index="seed", columns="threshold", values="kept")
+        if not np.isfinite(rate[threshold]).all():
+            continue
+        blind = {"of whole blocks": rate[0.0], "first of a round": _first(bins, domain)}
+        for words, other in blind.items():
+            verdicts.append(
+                seed_claim(
+                    (other - rate[threshold]).to_dict(),
+                    claim=f"{domain}: drafts above {threshold} are kept more often than {words}",
+                    unit="of drafts kept, others minus those above",
+                    n_items=int(part["rounds"].min()),
+                )
             )
-        )
     return verdicts
+
+
+def _first(bins: pd.DataFrame, domain: object) -> pd.Series:
+    """Share of first drafts that were accepted, by seed."""
+    rows = _chosen(bins[bins["domain"] == domain], "observed", ("raw",), (1,), items="count")
+    sums = rows.assign(kept=rows["observed"] * rows["count"]).groupby("seed")[["kept", "count"]]
+    totals = sums.sum()
+    return totals["kept"] / totals["count"]
 
 
 def _compared(
@@ -151,10 +172,15 @@ def _compared(
 
 
 def _chosen(
-    frame: pd.DataFrame, measure: str, methods: Sequence[str], positions: Sequence[int]
+    frame: pd.DataFrame,
+    measure: str,
+    methods: Sequence[str],
+    positions: Sequence[int],
+    *,
+    items: str = "rounds",
 ) -> pd.DataFrame:
     """Rows of these methods and positions."""
-    rows = _rows(frame, ("domain", "seed", "method", "position", measure, "rounds"))
+    rows = _rows(frame, ("domain", "seed", "method", "position", measure, items))
     rows = rows[rows["method"].isin(methods) & rows["position"].isin(positions)]
     absent = [name for name in methods if name not in set(rows["method"])]
     if absent:

@@ -73,19 +73,39 @@ def test_short_blocks_are_judged_at_the_positions_they_have():
         ranking_claims(short, positions=[9])
 
 
-def test_a_threshold_is_compared_with_whole_blocks():
-    rates = {0.0: 0.5, 0.9: 0.9}
-    frame = pd.DataFrame(
-        [
-            {"domain": "code", "seed": seed, "threshold": threshold, "rounds": 100}
-            | {"verify_rate": rate + SEED[seed] * threshold}
-            for seed, (threshold, rate) in itertools.product(SEED, rates.items())
-        ]
-    )
-    (verdict,) = threshold_claims(frame)
-    assert verdict.outcome == "supported" and verdict.difference == pytest.approx(-0.4, abs=1e-3)
-    with pytest.raises(ValueError, match=r"missing: \[0.5\]"):
-        threshold_claims(frame, threshold=0.5)
+def thresholds(passed: float = 0.7) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A head whose drafts above 0.5 are kept in `passed`; first drafts in 0.5, all in 0.2."""
+    drafts = {0.0: (7.0, 1.4), 0.5: (0.6, 0.6 * passed), 0.9: (0.0, 0.0)}
+    frame = [
+        {"domain": "code", "seed": seed, "threshold": threshold, "rounds": 100}
+        | {"verified_tokens": 1 + verified, "accepted_tokens": 1 + kept * (1 + SEED[seed])}
+        for seed, (threshold, (verified, kept)) in itertools.product(SEED, drafts.items())
+    ]
+    bins = [
+        {"domain": "code", "seed": seed, "method": "raw", "position": 1, "bin": place}
+        | {"observed": observed, "count": count}
+        for seed, (place, observed, count) in itertools.product(SEED, [(3, 0.4, 30), (9, 0.8, 10)])
+    ]
+    return pd.DataFrame(frame), pd.DataFrame(bins)
+
+
+def test_a_threshold_is_compared_with_whole_blocks_and_with_first_drafts():
+    whole, first = threshold_claims(*thresholds())
+    assert whole.outcome == first.outcome == "supported"
+    assert whole.difference == pytest.approx(-0.5, abs=1e-3)
+    assert first.difference == pytest.approx(-0.2, abs=1e-3)
+
+
+def test_a_head_that_only_knows_positions_beats_whole_blocks_alone():
+    outcomes = [verdict.outcome for verdict in threshold_claims(*thresholds(passed=0.45))]
+    assert outcomes == ["supported", "contradicted"]
+
+
+def test_a_threshold_that_no_draft_passes_claims_nothing():
+    frame, bins = thresholds()
+    assert threshold_claims(frame, bins, threshold=0.9) == []
+    with pytest.raises(ValueError, match=r"missing: \[0.3\]"):
+        threshold_claims(frame, bins, threshold=0.3)
 
 
 def test_rows_of_several_drafters_or_without_seeds_are_refused():
