@@ -57,6 +57,12 @@ curves = {
 }
 scheduler_bench(records_of(*drafted(80, positions=4)), curves, concurrency=8, steps=4)
 """
+THEATRE = """
+from engram_lab.probes.theatre_models import load_theatre
+from engram_lab.widgets.draft_theatre import draft_theatre
+target, drafters, spelling, _ = load_theatre()
+draft_theatre(target, drafters, spelling, max_new_tokens=16)
+"""
 
 CELLS = {
     "model": MODEL,
@@ -68,5 +74,9 @@ CELLS = {
     "microscope": MICROSCOPE,
     "collisions": COLLISIONS,
     "scheduler": SCHEDULER,
+    "theatre": THEATRE,
 }
-BOARDS = ("gates", "allocation", "lens", "cka", "microscope", "collisions", "scheduler")
+BOARDS = (
+    *("gates", "allocation", "lens", "cka", "microscope", "collisions"),
+    *("scheduler", "theatre"),
+)
