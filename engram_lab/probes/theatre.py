@@ -10,7 +10,7 @@ from torch import Tensor
 from engram_lab.draft.drafter import Drafter
 from engram_lab.draft.generate import GenerationConfig, LengthRule, speculative_generate
 from engram_lab.draft.proposer import Committed, Proposer, pick
-from engram_lab.draft.rounds import Round
+from engram_lab.draft.rounds import Generation, Round
 from engram_lab.draft.sampling import Noise, Sampling
 from engram_lab.draft.target import Target
 from engram_lab.draft.verify import Proposal
@@ -73,13 +73,10 @@ def theatre_frame(
         `temperature` and `prompt`. The last round may go beyond `max_new_tokens`.
 
     Raises:
-        ValueError: if the text is empty or fills the target's context, there is no drafter, or as
-            `speculative_generate`.
+        ValueError: without text or drafter, or as `speculative_generate`.
     """
     if not drafters:
-        raise ValueError(
-            "theatre_frame needs at least one drafter, such as those of load_theatre(); got none"
-        )
+        raise ValueError("theatre_frame needs a drafter, such as those of load_theatre(); got none")
     ids = tokenizer.encode(text)
     if ids.numel() == 0:
         raise ValueError(f"theatre_frame needs a prompt of at least one token; got {text!r}")
@@ -89,13 +86,18 @@ def theatre_frame(
         watched = _Watched(drafter)
         seen = Target(target.model, drafter.layer_ids, anatomy=target.anatomy)
         found = speculative_generate(seen, watched, [ids[0]], config, schedule=schedule)
-        for number, entry in enumerate(found.rounds):
-            rows += [
-                {"drafter": name, "round": number, **slot}
-                for slot in _slots(watched, number, entry)
-            ]
+        rows += _played(name, watched, found)
     frame = pd.DataFrame(rows).assign(temperature=config.sampling.temperature, prompt=text)
     return _named(frame, tokenizer) if rows else pd.DataFrame(columns=list(COLUMNS))
+
+
+def _played(name: str, watched: "_Watched", found: Generation) -> list[dict[str, object]]:
+    """Slots of every round of one drafter."""
+    return [
+        {"drafter": name, "round": number, **slot}
+        for number, entry in enumerate(found.rounds)
+        for slot in _slots(watched, number, entry)
+    ]
 
 
 class _Drafted(NamedTuple):

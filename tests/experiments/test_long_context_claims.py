@@ -77,11 +77,12 @@ def test_equal_loss_is_where_the_hybrid_comes_nearest_to_the_experts():
 def test_a_gain_at_equal_steps_alone_is_undecided_at_equal_loss():
     verdicts = {verdict.claim: verdict for verdict in needle_claims(scores(), 0.5)}
     assert len(verdicts) == 6 and all(" at 256 tokens" in claim for claim in verdicts)
-    steps = verdicts["single at 256 tokens, unseen keys, equal steps: the hybrid finds more than experts"]
+    words = "single at 256 tokens, unseen keys, equal {}: the hybrid finds more than experts"
+    steps = verdicts[words.format("steps")]
     assert steps.outcome == "supported" and steps.difference == pytest.approx(-0.3)
     assert steps.high - steps.low == pytest.approx(2 * 1.96 * (0.0008 / 3) ** 0.5, rel=1e-3)
     assert steps.n_seeds == 3 and steps.n_documents == 500
-    equal = verdicts["single at 256 tokens, unseen keys, equal loss: the hybrid finds more than experts"]
+    equal = verdicts[words.format("loss")]
     assert equal.outcome == "undecided" and equal.difference == pytest.approx(0)
 
 
