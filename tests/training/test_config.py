@@ -28,7 +28,7 @@ def test_every_change_gives_another_fingerprint():
 @pytest.mark.parametrize(
     ("cls", "field", "value"),
     [
-        (DataConfig, "corpus", "d9"),
+        (DataConfig, "corpus", "d99"),
         (DataConfig, "static_share", 1.5),
         (DataConfig, "train_tokens", 0),
         (DataConfig, "seed", -1),

@@ -48,8 +48,8 @@ def test_fields_of_other_corpora_leave_stored_names_alone():
 def test_text_has_no_rules_and_unknown_corpora_are_refused():
     with pytest.raises(ValueError, match="only generated corpora have rules of their own"):
         language(DataConfig(corpus="text"))
-    with pytest.raises(Exception, match="corpus|d9"):  # by the type check or by us
-        DataConfig(corpus="d9")
+    with pytest.raises(Exception, match="corpus|d99"):  # by the type check or by us
+        DataConfig(corpus="d99")
 
 
 @needs_bundle
