@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.special import expit
 
 COLUMNS = ("domain", "round", "position", "logit", "accepted")
@@ -57,14 +57,6 @@ class AcceptanceRecords:
     def domains(self) -> list[str]:
         """Names of the domains, in alphabetical order."""
         return sorted(set(map(str, self.domain)))
-
-    def outcomes(self, rounds: Int[np.ndarray, " request"]) -> Bool[np.ndarray, "request block"]:
-        """Which drafts of some rounds are accepted: what only an oracle knows.
-
-        Args:
-            rounds: their numbers, as the rows of `confidences` count.
-        """
-        return np.arange(self.block_size) < self.accepted[rounds, None]
 
     def of(self, *domains: str) -> "AcceptanceRecords":
         """The rounds of some domains.
