@@ -129,7 +129,7 @@ def test_what_cannot_be_shown_is_refused(parts):
     target, drafters, tokenizer = parts
     with pytest.raises(ValueError, match="at least one token"):
         theatre_frame(target, drafters, "", tokenizer)
-    with pytest.raises(ValueError, match="needs a drafter"):
+    with pytest.raises(ValueError, match="needs at least one drafter"):
         theatre_frame(target, {}, TEXT, tokenizer)
     with pytest.raises(ValueError, match="leave room in the target's context"):
         theatre_frame(Target(target.model), drafters, "a" * 96, tokenizer)
