@@ -6,58 +6,19 @@ rejected one; greedy output is that of plain greedy decoding; sampled output has
 
 import inspect
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 from torch import Tensor
 
+from engram_lab.draft.generation_config import GenerationConfig, LengthRule, check_generation
 from engram_lab.draft.proposer import Committed, Proposer
 from engram_lab.draft.rounds import Generation, Round
-from engram_lab.draft.sampling import Noise, Sampling, draw
+from engram_lab.draft.sampling import Noise, draw
 from engram_lab.draft.target import Target
 from engram_lab.draft.target_cache import TargetCache
 from engram_lab.draft.verify import Acceptance, Proposal, verify
-
-LengthRule = Callable[[Float[Tensor, "batch block"]], Int64[Tensor, "batch"]]
-"""From confidences (chances, each given the drafts before it) to the drafts to verify."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerationConfig:
-    """How to generate, beside the drafter.
-
-    Attributes:
-        max_new_tokens: tokens behind each prompt.
-        sampling: temperature and truncation of target and drafts alike.
-        stop_ids: ids that end a sequence; the id itself is kept.
-        length: drafts of a round, 0 for none; None for the drafter's whole block.
-        seed: of all draws.
-        prefill_chunk: prompt positions of one pass.
-
-    Raises:
-        ValueError: if a value is out of range.
-    """
-
-    max_new_tokens: int = 64
-    sampling: Sampling = field(default_factory=Sampling)
-    stop_ids: tuple[int, ...] = ()
-    length: int | None = None
-    seed: int = 0
-    prefill_chunk: int = 512
-
-    def __post_init__(self) -> None:
-        """Check every rule."""
-        for name in ("max_new_tokens", "prefill_chunk"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"GenerationConfig.{name} must be at least 1; got {getattr(self, name)}"
-                )
-        if self.length is not None and self.length < 0:
-            raise ValueError(
-                f"GenerationConfig.length must be at least 0 or None; got {self.length}"
-            )
 
 
 def speculative_generate(
@@ -84,13 +45,13 @@ def speculative_generate(
     Raises:
         ValueError: if a prompt is empty or fills the context, the drafter reads other blocks than
             the target shows, or a schedule is not causal, was calibrated at another temperature or
-            has no confidences to go by.
+            has no drafter or no confidences to go by.
 
     Source: DSpark paper, section 2.1; DeepSpec deepspec/eval/base_evaluator.py.
     """
     config = config or GenerationConfig()
     rows = [torch.as_tensor(prompt, dtype=torch.int64).to(target.device) for prompt in prompts]
-    _check(target, drafter, rows, config, schedule)
+    check_generation(target, drafter, rows, config, schedule)
     decoding = _Decoding(target, drafter, rows, config, schedule)
     with torch.no_grad():
         decoding.prefill()
@@ -257,44 +218,3 @@ class _Decoding:
 
 def _row(values: Tensor, index: Tensor) -> Tensor:
     return values[torch.arange(len(values), device=values.device), index.to(values.device)]
-
-
-def _check(
-    target: Target,
-    drafter: Proposer | None,
-    prompts: list[Tensor],
-    config: GenerationConfig,
-    schedule: LengthRule | None,
-) -> None:
-    if not prompts or any(prompt.ndim != 1 or len(prompt) == 0 for prompt in prompts):
-        raise ValueError(
-            "speculative_generate needs at least one prompt, each a row of at least one token; "
-            f"got shapes {[tuple(prompt.shape) for prompt in prompts]}"
-        )
-    longest = max(len(prompt) for prompt in prompts)
-    if target.context is not None and longest >= target.context:
-        raise ValueError(
-            f"a prompt must leave room in the target's context of {target.context} positions; the "
-            f"longest has {longest} tokens"
-        )
-    if drafter is not None and drafter.layer_ids != target.layer_ids:
-        raise ValueError(
-            f"the drafter reads the target's blocks {drafter.layer_ids}, the target shows "
-            f"{target.layer_ids}. Build it with Target(model, drafter.layer_ids)."
-        )
-    if drafter is not None and config.length is not None and config.length > drafter.block_size:
-        raise ValueError(
-            f"GenerationConfig.length must be at most the drafter's block_size "
-            f"({drafter.block_size}); got {config.length}. Beyond its block acceptance collapses."
-        )
-    fitted, asked = getattr(schedule, "temperature", None), config.sampling.temperature
-    if fitted is not None and fitted != asked:
-        raise ValueError(
-            f"the schedule's confidences were calibrated at temperature {fitted:g}; generation is "
-            f"at {asked:g}, where other drafts survive. Calibrate on rounds at {asked:g}"
-        )
-    if schedule is not None and not getattr(schedule, "causal", True):
-        raise ValueError(
-            f"{type(schedule).__name__} lets later drafts decide about earlier ones, which changes "
-            "the output's distribution; use a causal rule, such as PrefixScheduler"
-        )

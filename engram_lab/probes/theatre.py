@@ -76,9 +76,7 @@ def theatre_frame(
         ValueError: without text or drafter, or as `speculative_generate`.
     """
     if not drafters:
-        raise ValueError(
-            "theatre_frame needs at least one drafter, such as those of load_theatre(); got none"
-        )
+        raise ValueError("theatre_frame needs at least one drafter, as of load_theatre(); got none")
     ids = tokenizer.encode(text)
     if ids.numel() == 0:
         raise ValueError(f"theatre_frame needs a prompt of at least one token; got {text!r}")

@@ -343,3 +343,9 @@ def test_schedules_that_are_not_causal_or_have_nothing_to_go_by_are_refused():
         decoded(target, silent, prompts(), schedule=Threshold(threshold=0.5))
     with pytest.raises(ValueError, match=r"4 numbers in 0\.\.4"):
         decoded(target, drafter, prompts(), schedule=lambda c: torch.tensor([5, 1, 1, 1]))
+
+
+def test_a_schedule_without_a_drafter_is_refused():
+    target, _, _ = golden_pair()
+    with pytest.raises(ValueError, match="without a drafter there are none"):
+        speculative_generate(target, None, [torch.tensor([1, 2])], schedule=lambda chances: chances)
