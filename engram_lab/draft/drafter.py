@@ -155,11 +155,11 @@ class Drafter(nn.Module):
         )[:, :, config.slots - config.block_size :]
         base = self._head(hidden)
         ahead = anchors[..., None] + torch.arange(config.block_size, device=anchors.device)
-        ahead = ahead.clamp_max(token_ids.shape[1] - 1).flatten(1)
-        previous = token_ids.gather(1, ahead).view(*anchors.shape, config.block_size)
-        logits = base if self.markov_head is None else base + self.markov_head(previous, hidden)
+        ahead = ahead.clamp_max(token_ids.shape[1] - 1)
+        before = self._known(token_ids, ahead, document_ids)
+        logits = base if self.markov_head is None else base + self.markov_head(before, hidden)
         return Drafted(
-            hidden=hidden, base=base, logits=logits, confidence=self._confidence(hidden, previous)
+            hidden=hidden, base=base, logits=logits, confidence=self._confidence(hidden, before)
         )
 
     def begin(self, batch: int) -> DraftState:
@@ -217,27 +217,34 @@ class Drafter(nn.Module):
         hidden, base = self.block(state)
         uniform = noise.uniform("draft", length)
         previous, carried = state.anchor, None
-        tokens, probs = [], []
+        before, tokens, probs = [], [], []
         for slot in range(length):
             logits = base[:, slot]
+            before.append(self._seen(state, previous))
             if self.markov_head is not None:
-                bias, carried = self.markov_head.step(previous, hidden[:, slot], carried)
+                bias, carried = self.markov_head.step(before[slot], hidden[:, slot], carried)
                 logits = logits + bias
             previous, drawn = pick(logits, sampling, uniform[:, slot])
             tokens.append(previous)
             probs.append(drawn)
-        drafted = torch.stack(tokens, dim=1)
-        before = torch.cat([state.anchor[:, None], drafted[:, :-1]], dim=1)
         return Proposal(
-            tokens=drafted,
+            tokens=torch.stack(tokens, dim=1),
             probs=joined(probs),
-            confidence=self._confidence(hidden[:, :length], before),
+            confidence=self._confidence(hidden[:, :length], torch.stack(before, dim=1)),
         )
 
     def select(self, state: DraftState, rows: list[int]) -> None:
         """Keep only these sequences."""
         state.context.select(rows)
         state.anchor = state.anchor[rows]
+
+    def _known(self, token_ids: Tensor, ahead: Tensor, document_ids: Tensor | None) -> Tensor:
+        """What the sequential head reads at positions of known texts: their tokens."""
+        return token_ids.gather(1, ahead.flatten(1)).view_as(ahead)
+
+    def _seen(self, state: DraftState, previous: Tensor) -> Tensor:
+        """What it reads before a slot while decoding: the token there."""
+        return previous
 
     def _embed(self, token_ids: Tensor) -> Tensor:
         """The target's embeddings in the drafter's own precision."""
@@ -247,10 +254,10 @@ class Drafter(nn.Module):
         """The target's head, which may be in half precision, on states of the drafter's own."""
         return self.target.head(hidden.to(self.target.embedding.weight.dtype)).to(hidden.dtype)
 
-    def _confidence(self, hidden: Tensor, previous: Tensor) -> Tensor | None:
+    def _confidence(self, hidden: Tensor, before: Tensor) -> Tensor | None:
         if self.confidence_head is None:
             return None
-        embedded = None if self.markov_head is None else self.markov_head.embed(previous)
+        embedded = None if self.markov_head is None else self.markov_head.embed(before)
         return self.confidence_head(hidden, embedded)
 
     def _decoding_bias(self, cache: ContextCache, first: int, device: Any) -> Tensor | None:

@@ -22,6 +22,8 @@ class DraftRunConfig:
         answers: the texts it is trained on.
         train: how; `seq_len` is not used, rows are as long as the texts.
         seed: of its weights, of anchors and of the order of texts.
+        rows_of: the run whose memory the sequential head reads beside the previous token, the
+            target's own or another's; None for a head that reads none.
     """
 
     target: RunConfig
@@ -30,6 +32,7 @@ class DraftRunConfig:
     answers: AnswerConfig = field(default_factory=AnswerConfig)
     train: TrainConfig = field(default_factory=lambda: draft_train_config())
     seed: int = 0
+    rows_of: RunConfig | None = None
 
     def __post_init__(self) -> None:
         """Check the rules that join target and drafter."""
@@ -44,6 +47,20 @@ class DraftRunConfig:
                     f"{type(self.drafter).__name__}.{name} must be that of the target, {theirs}; "
                     f"got {ours}"
                 )
+        if self.rows_of is not None:
+            self._check_rows(self.rows_of)
+
+    def _check_rows(self, rows_of: RunConfig) -> None:
+        if not isinstance(self.drafter, DraftConfig) or not self.drafter.markov_rank:
+            raise ValueError(
+                "DraftRunConfig.rows_of needs a block drafter with a sequential head, which alone "
+                f"can read rows; got {self.drafter}. Give it a markov_rank."
+            )
+        if rows_of.model.engram is None:
+            raise ValueError(
+                "DraftRunConfig.rows_of must be the run of a model with a memory; its model has "
+                "engram=None"
+            )
 
     @property
     def steps(self) -> int:

@@ -21,6 +21,7 @@ from engram_lab import paths
 from engram_lab.configs import fingerprint, same_config, to_json
 from engram_lab.draft.drafter import Drafter
 from engram_lab.draft.eagle import EagleConfig, EagleDrafter
+from engram_lab.draft.memory_head import MemoryDrafter, MemoryRows
 from engram_lab.draft.mtp import MtpConfig, MtpDrafter
 from engram_lab.draft.target import Target
 from engram_lab.training.checkpoint import model_tensors, whole_folder
@@ -91,13 +92,28 @@ class DraftEstimate:
         )
 
 
-def build_drafter(config: DraftRunConfig, target: Target) -> tuple[nn.Module, DraftLossFunction]:
-    """A fresh drafter of a config, and its loss."""
+def build_drafter(
+    config: DraftRunConfig, target: Target, *, progress: bool = True
+) -> tuple[nn.Module, DraftLossFunction]:
+    """A fresh drafter of a config, and its loss.
+
+    Where another run's rows are read, its model is loaded, or trained first.
+
+    Args:
+        config: which drafter.
+        target: the model it drafts for.
+        progress: whether to show bars where something is trained.
+    """
     if isinstance(config.drafter, EagleConfig):
         return EagleDrafter(config.drafter, target), eagle_loss
     if isinstance(config.drafter, MtpConfig):
         return MtpDrafter(config.drafter, target), mtp_loss
-    return Drafter(config.drafter, target), partial(block_loss, config=config.loss)
+    loss = partial(block_loss, config=config.loss)
+    if config.rows_of is None:
+        return Drafter(config.drafter, target), loss
+    own = fingerprint(config.rows_of) == fingerprint(config.target)
+    model = target.model if own else load_or_fit(config.rows_of, progress=progress).model
+    return MemoryDrafter(config.drafter, target, MemoryRows(model)), loss
 
 
 def estimate(
@@ -147,7 +163,7 @@ def fit_drafter(
     target = Target(run.model, config.drafter.target_layer_ids)
     answers = load_answers(run, config.answers, progress=progress)
     with own_randomness(config.seed):
-        drafter, loss = build_drafter(config, target)
+        drafter, loss = build_drafter(config, target, progress=progress)
         drafter.to(target.device)
         objective = DraftObjective(target, answers, loss, config.train, seed=config.seed)
         if progress:
@@ -183,7 +199,7 @@ def load_or_fit_drafter(
             shutil.rmtree(steps, ignore_errors=True)
         run = load_or_fit(config.target, progress=progress)
         if (folder / "run.json").is_file():
-            return _load(folder, config, run)
+            return _load(folder, config, run, progress=progress)
         trained = fit_drafter(config, progress=progress, checkpoint_dir=steps, target_run=run)
         if not trained.interrupted:
             _save(folder, trained)
@@ -199,7 +215,9 @@ def _save(folder: Path, trained: TrainedDrafter) -> None:
         (partial_folder / "run.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
 
 
-def _load(folder: Path, config: DraftRunConfig, run: TrainedRun) -> TrainedDrafter:
+def _load(
+    folder: Path, config: DraftRunConfig, run: TrainedRun, *, progress: bool
+) -> TrainedDrafter:
     record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     if not same_config(record["config"], config):
         raise ValueError(
@@ -207,7 +225,7 @@ def _load(folder: Path, config: DraftRunConfig, run: TrainedRun) -> TrainedDraft
             "Delete the folder to train again."
         )
     target = Target(run.model, config.drafter.target_layer_ids)
-    drafter, _ = build_drafter(config, target)
+    drafter, _ = build_drafter(config, target, progress=progress)
     drafter.load_state_dict(load_file(folder / "model.safetensors"))
     return TrainedDrafter(
         drafter=drafter.to(target.device).eval(),

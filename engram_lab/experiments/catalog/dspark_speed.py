@@ -18,6 +18,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "dflash": {"sample_from_anchor": False},
 }
 """What sets the drafters apart; "dflash" is in the layout that `transformers` decodes as well."""
+STEPS = {"dspark": 800, "dflash": 200}
+"""Updates at workshop scale; what the clock says of two libraries does not take a good "dflash"."""
 
 
 def speed_run(drafter: SpeedDrafter, seed: int) -> DraftRunConfig:
@@ -41,13 +43,13 @@ def speed_run(drafter: SpeedDrafter, seed: int) -> DraftRunConfig:
         drafter=drafter_shape(
             target, block_size=pick(tiny=4, workshop=10, full=10), **SHAPES[drafter]
         ),
-        loss=loss(num_anchors=pick(tiny=2, workshop=8, full=64)),
+        loss=loss(num_anchors=pick(tiny=2, workshop=16, full=64)),
         answers=greedy_answers(
             rows=pick(tiny=16, workshop=4_000, full=200_000), split="train", seed=0
         ),
         train=draft_train_config(
             batch_size=pick(tiny=4, workshop=16, full=64),
-            steps=pick(tiny=3, workshop=600, full=20_000),
+            steps=pick(tiny=3, workshop=STEPS[drafter], full=20_000),
             lr=pick(tiny=2e-3, workshop=2e-3, full=6e-4),
         ),
         seed=seed,
