@@ -12,6 +12,7 @@ adds.
 Source: DSpark paper, table 1, figures 2 to 4.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
@@ -115,14 +116,14 @@ def training() -> Any:
 
 def lengths_by_prompt(trained: TrainedDrafter) -> pd.DataFrame:
     """Accepted length on unseen prompts, a row each, and the size of the drafter."""
-    frame = _measured(trained, accepted_lengths)
+    frame = on_unseen_text(trained, accepted_lengths)
     parameters = parameter_count(trained.drafter)
     return frame.assign(draft_params=parameters, train_steps=trained.config.steps)
 
 
 def rates_by_position(trained: TrainedDrafter) -> pd.DataFrame:
     """Rates of acceptance on unseen prompts: `domain temperature position ...`."""
-    return _measured(trained, _rates)
+    return on_unseen_text(trained, _rates)
 
 
 def _rates(generation: Generation) -> pd.DataFrame:
@@ -134,7 +135,18 @@ def _rates(generation: Generation) -> pd.DataFrame:
     return acceptance_frame([generation])
 
 
-def _measured(trained: TrainedDrafter, measure: Any) -> pd.DataFrame:
+def on_unseen_text(
+    trained: TrainedDrafter, measure: Callable[[Generation], pd.DataFrame]
+) -> pd.DataFrame:
+    """Measurements of unseen prompts of every kind of text at every temperature.
+
+    Args:
+        trained: target and drafter.
+        measure: from a generation to a frame.
+
+    Returns:
+        The frames below each other, with `domain` and `temperature` as first columns.
+    """
     frames = []
     for domain in DOMAINS:
         answers = load_answers(trained.target_run, unseen_prompts(domain), progress=False)
@@ -170,7 +182,7 @@ def _depths() -> list[Point]:
 
 
 def _lengths() -> list[Point]:
-    kinds = ("parallel", "dspark", "dspark_rnn")
+    kinds = ("parallel", "dspark")
     return product(
         drafter=kinds, block_size=pick(tiny=(4,), workshop=LENGTHS, full=LENGTHS), seed=seeds()
     )

@@ -10,6 +10,7 @@ from dataclasses import fields, replace
 from engram_lab.draft.config import DraftConfig, default_taps
 from engram_lab.draft.eagle import EagleConfig
 from engram_lab.draft.mtp import MtpConfig
+from engram_lab.memory.config import EngramConfig
 from engram_lab.model.config import EngramLMConfig
 from engram_lab.scales import pick
 from engram_lab.tokens.tokenizer import RESERVED, load_tokenizer
@@ -43,6 +44,25 @@ def text_target(seed: int) -> RunConfig:
         train=_training(),
         seed=seed,
     )
+
+
+def memory_target(seed: int) -> RunConfig:
+    """`text_target` with a memory before its second block; all else is alike.
+
+    Its total is larger by the rows and by the memory's projections.
+
+    Args:
+        seed: of its weights and the order of its batches.
+    """
+    rows = pick(tiny=97, workshop=24_000, full=400_000)
+    memory = EngramConfig(
+        layer_ids=pick(tiny=(1,), workshop=(1,), full=(1, 6)),
+        engram_vocab_size=(rows, rows),
+        n_head_per_ngram=pick(tiny=2, workshop=4, full=8),
+        n_embed_per_ngram=pick(tiny=16, workshop=32, full=256),
+    )
+    plain = text_target(seed)
+    return replace(plain, model=plain.model.replace(engram=memory))
 
 
 def large_target(seed: int) -> RunConfig:
