@@ -1,5 +1,6 @@
 """Every experiment of the catalogue, one constant each."""
 
+from engram_lab.experiments.catalog.dspark_budget import DSPARK_BUDGET
 from engram_lab.experiments.catalog.dspark_confidence import (
     DSPARK_RELIABILITY,
     DSPARK_RELIABILITY_BINS,
@@ -12,6 +13,7 @@ from engram_lab.experiments.catalog.dspark_drafters import (
     DSPARK_POSITIONS,
     DSPARK_RANK,
 )
+from engram_lab.experiments.catalog.dspark_memory import DSPARK_MEMORY, DSPARK_MEMORY_READS
 from engram_lab.experiments.catalog.dspark_modes import DSPARK_MODES
 from engram_lab.experiments.catalog.dspark_schedule import DSPARK_ROUNDS, DSPARK_SCHEDULE
 from engram_lab.experiments.catalog.dspark_serving import DSPARK_SERVING
@@ -79,9 +81,12 @@ from engram_lab.experiments.catalog.lens_foreign import (
 )
 
 __all__ = [
+    "DSPARK_BUDGET",
     "DSPARK_DEPTH",
     "DSPARK_DRAFTERS",
     "DSPARK_LENGTH",
+    "DSPARK_MEMORY",
+    "DSPARK_MEMORY_READS",
     "DSPARK_MODES",
     "DSPARK_OBJECTIVE",
     "DSPARK_POSITIONS",

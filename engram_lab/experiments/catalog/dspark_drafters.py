@@ -182,7 +182,7 @@ def _depths() -> list[Point]:
 
 
 def _lengths() -> list[Point]:
-    kinds = ("parallel", "dspark")
+    kinds = ("parallel", "dspark", "dspark_rnn")
     return product(
         drafter=kinds, block_size=pick(tiny=(4,), workshop=LENGTHS, full=LENGTHS), seed=seeds()
     )
