@@ -9,6 +9,7 @@ from engram_lab.draft.config import DraftConfig
 from engram_lab.draft.drafter import Drafter
 from engram_lab.draft.eagle import EagleConfig, EagleDrafter
 from engram_lab.draft.lookup import NgramLookup
+from engram_lab.draft.memory_head import MemoryDrafter, MemoryRows
 from engram_lab.draft.mtp import MtpConfig, MtpDrafter
 from engram_lab.draft.plain import SmallModelDrafter
 from engram_lab.draft.proposer import Proposer
@@ -72,6 +73,14 @@ def mtp(model: EngramLM, **changes: object) -> MtpDrafter:
     return MtpDrafter(MtpConfig(**chain_shape() | changes), Target(model))
 
 
+def with_rows(model: EngramLM) -> MemoryDrafter:
+    """DSpark that reads a table of its own, whatever the target has."""
+    plain = block_drafter(model, markov_rank=4, confidence=True)
+    drafter = MemoryDrafter(plain.config, plain.target, MemoryRows(tiny_lm(seed=8)))
+    torch.nn.init.normal_(drafter.markov_head.markov_w2.weight, std=0.5)
+    return drafter
+
+
 def bigram_counts(vocab_size: int = VOCAB) -> BigramCounts:
     ids = torch.randint(vocab_size, (4, 50), generator=torch.Generator().manual_seed(2))
     return BigramCounts.from_documents(ids, vocab_size)
@@ -85,6 +94,7 @@ DRAFTERS: dict[str, Callable[[EngramLM], Proposer]] = {
     "dspark vanilla": dspark("vanilla"),
     "dspark gated": dspark("gated"),
     "dspark rnn": dspark("rnn"),
+    "dspark with rows": with_rows,
     "dflash anchor first": block_drafter,
     "dflash masks only": lambda model: block_drafter(model, sample_from_anchor=False),
     "eagle": eagle,
