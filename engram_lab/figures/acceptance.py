@@ -183,8 +183,8 @@ def _published_lengths(
 def _curve(figure: go.Figure, rows: pd.DataFrame, drafter: str, col: int) -> None:
     shade, place = SHADES[drafter], {"row": 1, "col": col}
     mark = SYMBOLS[list(DRAFTERS).index(drafter) % len(SYMBOLS)]
-    over = rows.groupby("position")["conditional_rate"].agg(["mean", "min", "max"])
-    reached = rows.groupby("position")["reached"].sum()
+    over = rows.groupby("position")["conditional_rate"].agg(["mean", "min", "max"]).dropna()
+    reached = rows.groupby("position")["reached"].sum()[over.index]
     figure.add_scatter(
         x=[*over.index, *over.index[::-1]],
         y=[*over["max"], *over["min"][::-1]],

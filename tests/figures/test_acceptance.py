@@ -64,6 +64,14 @@ def test_curves_are_means_over_seeds_and_their_range_a_band():
     assert band.y[0] - band.y[-1] == pytest.approx(0.02)
 
 
+def test_positions_that_nothing_reached_are_left_out_of_line_and_band():
+    rows = position_rows(drafters=("parallel",))
+    rows.loc[rows["position"] == 3, ["conditional_rate", "reached"]] = [float("nan"), 0]
+    figure = position_curves(rows)
+    assert list(traces(figure, "DFlash (cross-entropy)")[0].x) == [1, 2]
+    assert list(traces(figure, "parallel, range over seeds")[0].x) == [1, 2, 2, 1]
+
+
 def test_points_behind_which_few_rounds_stand_are_hollow():
     line = traces(position_curves(position_rows()), "DSpark, Markov")[0]
     assert list(line.customdata) == [80, 20, 8]
