@@ -42,6 +42,8 @@ _PUBLIC = {
     "DraftConfig": "engram_lab.draft.config",
     "Target": "engram_lab.draft.target",
     "Drafter": "engram_lab.draft.drafter",
+    "ReleasedConfig": "engram_lab.draft.released_config",
+    "ReleasedDrafter": "engram_lab.draft.released",
     "Sampling": "engram_lab.draft.sampling",
     "GenerationConfig": "engram_lab.draft.generate",
     "speculative_generate": "engram_lab.draft.generate",

@@ -28,6 +28,7 @@ def dflash_assistant(drafter: Drafter) -> PreTrainedModel:
     """
     config = drafter.config
     rules = (
+        ("tap", config.tap, "output"),
         ("markov_rank", config.markov_rank, 0),
         ("confidence", config.confidence, False),
         ("sample_from_anchor", config.sample_from_anchor, False),

@@ -22,7 +22,7 @@ from transformers.generation.candidate_generator import CandidateGenerator
 from engram_lab.draft.generate import LengthRule
 from engram_lab.draft.proposer import Committed, Proposer
 from engram_lab.draft.sampling import Noise, Sampling
-from engram_lab.draft.target import Target
+from engram_lab.draft.target import Target, tap_of, target_for
 from engram_lab.draft.verify import Proposal
 from engram_lab.model.cache import EngramCache
 from engram_lab.model.modeling import EngramLM
@@ -58,7 +58,7 @@ def generate_with(
     Example:
         >>> generate_with(model, drafter, ids, max_new_tokens=50, do_sample=False)  # doctest: +SKIP
     """
-    target = Target(model, drafter.layer_ids)
+    target = target_for(model, drafter)
     candidates = DrafterCandidates(target, drafter, schedule=schedule)
     return candidates.generate(input_ids, **generate_kwargs)
 
@@ -91,10 +91,11 @@ class DrafterCandidates(CandidateGenerator):
             ValueError: if the drafter reads other blocks than the target shows, or a schedule is
                 not causal.
         """
-        if drafter.layer_ids != target.layer_ids:
+        if (drafter.layer_ids, tap_of(drafter)) != (target.layer_ids, target.tap):
             raise ValueError(
-                f"the drafter reads the target's blocks {drafter.layer_ids}, the target shows "
-                f"{target.layer_ids}. Build it with Target(model, drafter.layer_ids)."
+                f"the drafter reads the target's blocks {drafter.layer_ids} ({tap_of(drafter)}), "
+                f"the target shows {target.layer_ids} ({target.tap}). Build it with "
+                "target_for(model, drafter)."
             )
         if schedule is not None and not getattr(schedule, "causal", True):
             raise ValueError(

@@ -5,6 +5,8 @@ from typing import Literal
 
 MarkovHeadType = Literal["vanilla", "gated", "rnn"]
 MARKOV_HEADS = ("vanilla", "gated", "rnn")
+Tap = Literal["output", "raw_output", "entering"]
+TAPS = ("output", "raw_output", "entering")
 _POSITIVE = (
     "vocab_size",
     "hidden_size",
@@ -29,6 +31,9 @@ class DraftConfig:
         target_layer_ids: blocks whose outputs the drafter reads, counted from 0 and rising; -1 is
             the embedding. The last block is not among them, since frameworks disagree on whether
             its output is normalised.
+        tap: what is read of these blocks: their "output"; "raw_output", which allows the last
+            block, too, and is what it leaves before any norm; or the stream "entering" their
+            attention, with what a memory of the block has added to it.
         mask_token_id: id that stands at the slots to be filled.
         block_size: tokens drafted in one round (gamma in the paper).
         num_hidden_layers: blocks of the drafter.
@@ -58,6 +63,7 @@ class DraftConfig:
     hidden_size: int
     target_depth: int
     target_layer_ids: tuple[int, ...]
+    tap: Tap = "output"
     mask_token_id: int
     block_size: int = 7
     num_hidden_layers: int = 1
@@ -105,7 +111,7 @@ class DraftConfig:
                 f"DraftConfig.mask_token_id must lie in 0..{self.vocab_size - 1} "
                 f"(vocab_size={self.vocab_size}); got {self.mask_token_id}"
             )
-        check_taps(self.target_layer_ids, self.target_depth)
+        check_taps(self.target_layer_ids, self.target_depth, self.tap)
 
     @property
     def slots(self) -> int:
@@ -113,26 +119,34 @@ class DraftConfig:
         return self.block_size + (0 if self.sample_from_anchor else 1)
 
 
-def check_taps(layer_ids: tuple[int, ...], depth: int) -> None:
-    """Check the target blocks that a drafter reads.
+def check_taps(layer_ids: tuple[int, ...], depth: int, tap: Tap = "output") -> None:
+    """Check the target blocks that a drafter reads, and what it reads of them.
 
     Raises:
-        ValueError: if there is none, they do not rise, one is out of range or the last block.
+        ValueError: if there is none, they do not rise, one is out of range, or the output of the
+            last block is read without saying that it is the raw one.
     """
+    if tap not in TAPS:
+        raise ValueError(f"tap must be one of {', '.join(TAPS)}; got {tap!r}")
     if not layer_ids or list(layer_ids) != sorted(set(layer_ids)):
         raise ValueError(
             f"target_layer_ids must be at least one block, strictly rising; got {layer_ids}"
+        )
+    if tap == "entering" and layer_ids[0] < 0:
+        raise ValueError(
+            f"with tap='entering' target_layer_ids must lie in 0..{depth - 1}; got {layer_ids}. "
+            "What enters block 0 is the embedding, with what a memory there has added."
         )
     if layer_ids[0] < -1 or layer_ids[-1] >= depth:
         raise ValueError(
             f"target_layer_ids must lie in -1..{depth - 2} (the target has {depth} blocks, -1 is "
             f"its embedding); got {layer_ids}"
         )
-    if layer_ids[-1] == depth - 1:
+    if tap == "output" and layer_ids[-1] == depth - 1:
         raise ValueError(
             f"target_layer_ids must leave out the last block, {depth - 1} of {depth}: its output "
             f"is normalised in one framework and raw in another; got {layer_ids}. Take "
-            f"{default_taps(depth)}."
+            f"{default_taps(depth)}, or say tap='raw_output', which is read before any norm."
         )
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from engram_lab.draft.blocks import slot_positions, slot_tokens, training_bias
-from engram_lab.draft.config import DraftConfig
+from engram_lab.draft.config import DraftConfig, Tap
 from engram_lab.draft.context import ContextCache
 from engram_lab.draft.heads import ConfidenceHead, markov_head
 from engram_lab.draft.layers import DraftBlock
@@ -29,7 +29,8 @@ class Drafted:
     """What a drafter made of blocks whose tokens are known.
 
     Attributes:
-        hidden: states of the predicting slots, after the final norm.
+        hidden: states of the predicting slots, after the final norm (of a `ReleasedDrafter` before
+            it).
         base: logits of the target's head on them.
         logits: corrected by the sequential head.
         confidence: logits of surviving; None without that head.
@@ -64,16 +65,21 @@ class Drafter(nn.Module):
     Source: DSpark paper, section 3.1; DeepSpec modeling/dspark.
     """
 
+    block_type: type[nn.Module] = DraftBlock
+    confidence_type: type[nn.Module] = ConfidenceHead
+
     def __init__(self, config: DraftConfig, target: Target):
         super().__init__()
         self.config = config
         width = config.hidden_size
         self.fc = nn.Linear(len(config.target_layer_ids) * width, width, bias=False)
         self.hidden_norm = RMSNorm(width, config.rms_norm_eps)
-        self.layers = nn.ModuleList(DraftBlock(config) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(
+            self.block_type(config) for _ in range(config.num_hidden_layers)
+        )
         self.norm = RMSNorm(width, config.rms_norm_eps)
         self.markov_head = markov_head(config)
-        self.confidence_head = ConfidenceHead(config) if config.confidence else None
+        self.confidence_head = self.confidence_type(config) if config.confidence else None
         self.retarget(target)
 
     @property
@@ -86,6 +92,11 @@ class Drafter(nn.Module):
         """Blocks of the target that are read."""
         return self.config.target_layer_ids
 
+    @property
+    def tap(self) -> Tap:
+        """What is read of them."""
+        return self.config.tap
+
     def retarget(self, target: Target) -> None:
         """Draft for another target of the same shape, as when the target trains on.
 
@@ -97,6 +108,7 @@ class Drafter(nn.Module):
             ("width", self.config.hidden_size, target.hidden_size),
             ("number of blocks", self.config.target_depth, target.depth),
             ("tapped blocks", self.config.target_layer_ids, target.layer_ids),
+            ("tap", self.config.tap, target.tap),
         ):
             if ours != theirs:
                 raise ValueError(
@@ -140,16 +152,16 @@ class Drafter(nn.Module):
         config = self.config
         count = anchors.shape[1]
         positions = torch.arange(token_ids.shape[1], device=token_ids.device)[None]
-        hidden = self._embed(slot_tokens(token_ids, anchors, config))
+        hidden = self._enter(self._embed(slot_tokens(token_ids, anchors, config)))
         context = self.inject(features)
-        rows = rotary_angles(positions, config.head_size, config.rope_theta)
-        slots = rotary_angles(slot_positions(anchors, config), config.head_size, config.rope_theta)
+        rows = self._rotary(positions)
+        slots = self._rotary(slot_positions(anchors, config))
         bias = training_bias(anchors, keep, config, token_ids.shape[1], document_ids)
         for layer in self.layers:
             pairs = layer.self_attn.keys_values(context, rows)
             hidden = layer(hidden, slots, pairs, bias)
         hidden = rearrange(
-            self.norm(hidden),
+            self._leave(hidden),
             "batch (anchor slot) hidden -> batch anchor slot hidden",
             anchor=count,
         )[:, :, config.slots - config.block_size :]
@@ -178,10 +190,9 @@ class Drafter(nn.Module):
                 f"this drafter reads the target's blocks {self.layer_ids}; the target was read "
                 "without any. Build it with Target(model, drafter.layer_ids)."
             )
-        cache, config = state.context, self.config
+        cache = state.context
         context = self.inject(committed.features)
-        positions = cache.positions(context.shape[1]).to(context.device)
-        rotary = rotary_angles(positions, config.head_size, config.rope_theta)
+        rotary = self._rotary(cache.positions(context.shape[1]).to(context.device))
         for index, layer in enumerate(self.layers):
             cache.write(index, *layer.self_attn.keys_values(context, rotary))
         cache.extend(committed.counts)
@@ -195,15 +206,14 @@ class Drafter(nn.Module):
         config, cache = self.config, state.context
         device = state.anchor.device
         masks = state.anchor.new_full((len(state.anchor), config.slots - 1), config.mask_token_id)
-        hidden = self._embed(torch.cat([state.anchor[:, None], masks], dim=1))
-        positions = cache.positions(config.slots).to(device)
-        rotary = rotary_angles(positions, config.head_size, config.rope_theta)
+        hidden = self._enter(self._embed(torch.cat([state.anchor[:, None], masks], dim=1)))
+        rotary = self._rotary(cache.positions(config.slots).to(device))
         window = config.sliding_window
         first = 0 if window is None else max(0, int(cache.lengths.min()) - window)
         bias = self._decoding_bias(cache, first, device)
         for index, layer in enumerate(self.layers):
             hidden = layer(hidden, rotary, cache.read(index, first), bias)
-        hidden = self.norm(hidden)[:, config.slots - config.block_size :]
+        hidden = self._leave(hidden)[:, config.slots - config.block_size :]
         return hidden, self._head(hidden)
 
     @torch.no_grad()
@@ -245,6 +255,17 @@ class Drafter(nn.Module):
     def _seen(self, state: DraftState, previous: Tensor) -> Tensor:
         """What it reads before a slot while decoding: the token there."""
         return previous
+
+    def _rotary(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        return rotary_angles(positions, self.config.head_size, self.config.rope_theta)
+
+    def _enter(self, embedded: Tensor) -> Tensor:
+        """What the first block reads."""
+        return embedded
+
+    def _leave(self, hidden: Tensor) -> Tensor:
+        """What head and confidence read of the last block's output."""
+        return self.norm(hidden)
 
     def _embed(self, token_ids: Tensor) -> Tensor:
         """The target's embeddings in the drafter's own precision."""

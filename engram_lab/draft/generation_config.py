@@ -8,7 +8,7 @@ from torch import Tensor
 
 from engram_lab.draft.proposer import Proposer
 from engram_lab.draft.sampling import Sampling
-from engram_lab.draft.target import Target
+from engram_lab.draft.target import Target, tap_of
 
 LengthRule = Callable[[Float[Tensor, "batch block"]], Int64[Tensor, "batch"]]
 """From confidences (chances, each given the drafts before it) to the drafts to verify."""
@@ -84,6 +84,11 @@ def check_generation(
         raise ValueError(
             f"the drafter reads the target's blocks {drafter.layer_ids}, the target shows "
             f"{target.layer_ids}. Build it with Target(model, drafter.layer_ids)."
+        )
+    if drafter is not None and drafter.layer_ids and tap_of(drafter) != target.tap:
+        raise ValueError(
+            f"the drafter reads tap={tap_of(drafter)!r} of its blocks, the target shows "
+            f"tap={target.tap!r}; build it with target_for(model, drafter)"
         )
     if drafter is not None and config.length is not None and config.length > drafter.block_size:
         raise ValueError(

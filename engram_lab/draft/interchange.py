@@ -52,7 +52,11 @@ def save_drafter(drafter: Drafter, folder: Path | str) -> Path:
 
     Returns:
         The folder.
+
+    Raises:
+        ValueError: if the drafter is in production form or does not read outputs.
     """
+    _check_kept(drafter)
     values = {
         "drafter_format": FORMAT,
         "tap_point": TAP_POINT,
@@ -113,8 +117,9 @@ def save_speculators(drafter: Drafter, folder: Path | str, *, verifier: str | No
 
     Raises:
         ValueError: if a block is causal without a window, or a recurrent head leaves out the
-            anchor's slot.
+            anchor's slot, or the drafter is in production form or does not read outputs.
     """
+    _check_kept(drafter)
     model = drafter.target.model
     values = to_speculators(
         drafter.config,
@@ -207,6 +212,15 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
         except SafetensorError as error:
             raise ValueError(f"{file} is damaged or cut short: {error}") from error
     return found
+
+
+def _check_kept(drafter: Drafter) -> None:
+    config = drafter.config
+    if type(config) is not DraftConfig or config.tap != "output":
+        raise ValueError(
+            "these files hold block drafters of a DraftConfig that read outputs of blocks; got a "
+            f"{type(config).__name__} with tap={config.tap!r}. load_or_fit_drafter keeps any."
+        )
 
 
 def _filled(

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from engram_lab.draft.config import check_taps
+from engram_lab.draft.config import Tap, check_taps
 from engram_lab.draft.target_cache import TargetCache
 from engram_lab.model.anatomy import Anatomy, anatomy_of
 from engram_lab.model.undisturbed import undisturbed
@@ -27,7 +27,8 @@ class Pass:
 
     Attributes:
         logits: next-token logits of every position, as the model gives them.
-        features: outputs of the tapped blocks, side by side; None where none is tapped.
+        features: what was read of the tapped blocks, side by side, each the mean of its residual
+            branches where there are several; None where none is tapped.
         final: what the head was given, normalised.
     """
 
@@ -41,7 +42,8 @@ class Target:
 
     Attributes:
         model: the model; its parameters, mode and hooks are left as they are.
-        layer_ids: blocks whose outputs are read, counted from 0; -1 is the embedding.
+        layer_ids: blocks that are read, counted from 0; -1 is the embedding.
+        tap: what is read of them, as `DraftConfig.tap` names it.
         anatomy: where its parts are.
         vocab_size: ids of its embedding.
         hidden_size: width of its stream.
@@ -50,13 +52,19 @@ class Target:
     """
 
     def __init__(
-        self, model: nn.Module, layer_ids: Sequence[int] = (), *, anatomy: Anatomy | None = None
+        self,
+        model: nn.Module,
+        layer_ids: Sequence[int] = (),
+        *,
+        tap: Tap = "output",
+        anatomy: Anatomy | None = None,
     ):
         """Look at a model.
 
         Args:
             model: a causal language model with a head.
             layer_ids: blocks to read; none for drafters that read no states.
+            tap: what to read of them.
             anatomy: where the parts are; None asks `anatomy_of`.
 
         Raises:
@@ -65,10 +73,10 @@ class Target:
         self.model = model
         self.anatomy = anatomy or anatomy_of(model)
         self.anatomy.require_head()
-        self.layer_ids = tuple(layer_ids)
+        self.layer_ids, self.tap = tuple(layer_ids), tap
         self.depth = len(self.anatomy.blocks)
         if self.layer_ids:
-            check_taps(self.layer_ids, self.depth)
+            check_taps(self.layer_ids, self.depth, tap)
         self.embedding = model.get_input_embeddings()
         self.vocab_size, self.hidden_size = self.embedding.weight.shape
         self.context = self.anatomy.context
@@ -151,7 +159,7 @@ class Target:
 
     @contextmanager
     def tapped(self) -> Iterator[dict[Any, Tensor]]:
-        """Outputs of the tapped blocks by number, and the head's input as "final".
+        """What is read of the tapped blocks by number, and the head's input as "final".
 
         They are those of the newest pass inside; `head` counts as a pass of the head.
         """
@@ -159,13 +167,13 @@ class Target:
 
         def out(name: int) -> Any:
             def keep(module: nn.Module, inputs: Any, output: Any) -> None:
-                seen[name] = output[0] if isinstance(output, tuple) else output
+                seen[name] = _stream(output[0] if isinstance(output, tuple) else output)
 
             return keep
 
         def entering(name: Any) -> Any:
             def keep(module: nn.Module, inputs: Any) -> None:
-                seen[name] = inputs[0]
+                seen[name] = _stream(inputs[0])
 
             return keep
 
@@ -174,6 +182,9 @@ class Target:
         for layer in self.layer_ids:
             if layer == -1:
                 handles.append(blocks[0].register_forward_pre_hook(entering(-1)))
+            elif self.tap == "entering":
+                reader = _first_reader(blocks[layer])
+                handles.append(reader.register_forward_pre_hook(entering(layer)))
             else:
                 handles.append(blocks[layer].register_forward_hook(out(layer)))
         try:
@@ -181,6 +192,38 @@ class Target:
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def target_for(model: nn.Module, drafter: Any, *, anatomy: Anatomy | None = None) -> Target:
+    """A model, read where a drafter reads it.
+
+    Args:
+        model: a causal language model with a head.
+        drafter: any `Proposer`; one that does not name a `tap` reads outputs.
+        anatomy: where the parts are; None asks `anatomy_of`.
+
+    Raises:
+        ValueError: as `Target`.
+    """
+    return Target(model, drafter.layer_ids, tap=tap_of(drafter), anatomy=anatomy)
+
+
+def tap_of(drafter: Any) -> Tap:
+    """What a drafter reads of the blocks it taps: their outputs, unless it names something else."""
+    return getattr(drafter, "tap", "output")
+
+
+def _first_reader(block: nn.Module) -> nn.Module:
+    """What first reads the stream once a memory has written: the norm of attention in our blocks.
+
+    A block without a memory is its own first reader.
+    """
+    return block if getattr(block, "engram", None) is None else block.attn_norm
+
+
+def _stream(value: Tensor) -> Tensor:
+    """One stream: the mean of residual branches [batch seq branch hidden], where there are any."""
+    return value.mean(dim=2) if value.dim() == 4 else value
 
 
 def _frozen(module: nn.Module, value: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from engram_lab.draft.generate import GenerationConfig, LengthRule, speculative_
 from engram_lab.draft.proposer import Committed, Proposer, pick
 from engram_lab.draft.rounds import Generation, Round
 from engram_lab.draft.sampling import Noise, Sampling
-from engram_lab.draft.target import Target
+from engram_lab.draft.target import Target, tap_of, target_for
 from engram_lab.draft.verify import Proposal
 from engram_lab.probes.gates import Encoder
 
@@ -84,7 +84,7 @@ def theatre_frame(
     rows = []
     for name, drafter in drafters.items():
         watched = _Watched(drafter)
-        seen = Target(target.model, drafter.layer_ids, anatomy=target.anatomy)
+        seen = target_for(target.model, drafter, anatomy=target.anatomy)
         found = speculative_generate(seen, watched, [ids[0]], config, schedule=schedule)
         rows += _played(name, watched, found)
     frame = pd.DataFrame(rows).assign(temperature=config.sampling.temperature, prompt=text)
@@ -132,6 +132,7 @@ class _Watched:
     def __init__(self, drafter: Proposer):
         self._drafter = drafter
         self.block_size, self.layer_ids = drafter.block_size, drafter.layer_ids
+        self.tap = tap_of(drafter)
         self.anchors: list[int] = []
         self.drafted: dict[int, _Drafted] = {}
 

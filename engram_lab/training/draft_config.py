@@ -6,6 +6,7 @@ from typing import Any
 from engram_lab.draft.config import DraftConfig
 from engram_lab.draft.eagle import EagleConfig
 from engram_lab.draft.mtp import MtpConfig
+from engram_lab.draft.released_config import ReleasedConfig
 from engram_lab.training.config import RunConfig, TrainConfig
 from engram_lab.training.draft_data import AnswerConfig
 from engram_lab.training.draft_loss import DraftLossConfig
@@ -27,7 +28,7 @@ class DraftRunConfig:
     """
 
     target: RunConfig
-    drafter: DraftConfig | EagleConfig | MtpConfig
+    drafter: DraftConfig | ReleasedConfig | EagleConfig | MtpConfig
     loss: DraftLossConfig = field(default_factory=DraftLossConfig)
     answers: AnswerConfig = field(default_factory=AnswerConfig)
     train: TrainConfig = field(default_factory=lambda: draft_train_config())
@@ -51,7 +52,8 @@ class DraftRunConfig:
             self._check_rows(self.rows_of)
 
     def _check_rows(self, rows_of: RunConfig) -> None:
-        if not isinstance(self.drafter, DraftConfig) or not self.drafter.markov_rank:
+        kind = type(self.drafter)
+        if kind is not DraftConfig or not self.drafter.markov_rank:
             raise ValueError(
                 "DraftRunConfig.rows_of needs a block drafter with a sequential head, which alone "
                 f"can read rows; got {self.drafter}. Give it a markov_rank."

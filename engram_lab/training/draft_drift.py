@@ -173,13 +173,14 @@ class _Course:
 
     def __init__(self, config: DriftConfig, *, progress: bool):
         trained = load_or_fit_drafter(config.drafter, progress=progress)
-        layers = config.drafter.drafter.target_layer_ids
+        shape = config.drafter.drafter
+        layers, tap = shape.target_layer_ids, shape.tap
         old = trained.target_run
         model = copy.deepcopy(old.model)
         data = load_data(replace(old.config, data=config.onto))
         onto = replace(old.config, data=config.onto, train=config.move)
         self.config = config
-        self.target, self.origin = Target(model, layers), Target(old.model, layers)
+        self.target, self.origin = (Target(read, layers, tap=tap) for read in (model, old.model))
         self.old: TrainedRun = replace(old, model=model)
         self.new: TrainedRun = replace(
             old, model=model, config=onto, validation=data.validation, compression=data.compression

@@ -23,7 +23,9 @@ from engram_lab.draft.drafter import Drafter
 from engram_lab.draft.eagle import EagleConfig, EagleDrafter
 from engram_lab.draft.memory_head import MemoryDrafter, MemoryRows
 from engram_lab.draft.mtp import MtpConfig, MtpDrafter
-from engram_lab.draft.target import Target
+from engram_lab.draft.released import ReleasedDrafter
+from engram_lab.draft.released_config import ReleasedConfig
+from engram_lab.draft.target import Target, tap_of
 from engram_lab.training.checkpoint import model_tensors, whole_folder
 from engram_lab.training.draft_config import DraftRunConfig
 from engram_lab.training.draft_data import load_answers
@@ -109,6 +111,8 @@ def build_drafter(
     if isinstance(config.drafter, MtpConfig):
         return MtpDrafter(config.drafter, target), mtp_loss
     loss = partial(block_loss, config=config.loss)
+    if isinstance(config.drafter, ReleasedConfig):
+        return ReleasedDrafter(config.drafter, target), loss
     if config.rows_of is None:
         return Drafter(config.drafter, target), loss
     own = fingerprint(config.rows_of) == fingerprint(config.target)
@@ -121,11 +125,13 @@ def estimate(
 ) -> DraftEstimate:
     """What a training will take, from the sizes and one trial batch."""
     share = objective.share(0)
+    training = drafter.training
+    drafter.eval()  # so that the trial leaves no trace in the load of experts
     started = time.perf_counter()
     loss, _ = objective.loss(drafter, share.parts[0], share)
     loss.backward()
     spent = time.perf_counter() - started
-    drafter.zero_grad(set_to_none=True)
+    drafter.train(training).zero_grad(set_to_none=True)
     shape = config.drafter
     states = (len(shape.target_layer_ids) + 1) * shape.hidden_size
     return DraftEstimate(
@@ -160,7 +166,7 @@ def fit_drafter(
         NonFiniteLoss: naming the step.
     """
     run = target_run or load_or_fit(config.target, progress=progress)
-    target = Target(run.model, config.drafter.target_layer_ids)
+    target = Target(run.model, config.drafter.target_layer_ids, tap=tap_of(config.drafter))
     answers = load_answers(run, config.answers, progress=progress)
     with own_randomness(config.seed):
         drafter, loss = build_drafter(config, target, progress=progress)
@@ -224,7 +230,7 @@ def _load(
             f"{folder} must hold the drafter of this run config; its run.json states another one. "
             "Delete the folder to train again."
         )
-    target = Target(run.model, config.drafter.target_layer_ids)
+    target = Target(run.model, config.drafter.target_layer_ids, tap=tap_of(config.drafter))
     drafter, _ = build_drafter(config, target, progress=progress)
     drafter.load_state_dict(load_file(folder / "model.safetensors"))
     return TrainedDrafter(

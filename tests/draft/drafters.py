@@ -13,6 +13,8 @@ from engram_lab.draft.memory_head import MemoryDrafter, MemoryRows
 from engram_lab.draft.mtp import MtpConfig, MtpDrafter
 from engram_lab.draft.plain import SmallModelDrafter
 from engram_lab.draft.proposer import Proposer
+from engram_lab.draft.released import ReleasedDrafter
+from engram_lab.draft.released_config import quick
 from engram_lab.draft.target import Target
 from engram_lab.model import presets
 from engram_lab.model.modeling import EngramLM
@@ -81,6 +83,19 @@ def with_rows(model: EngramLM) -> MemoryDrafter:
     return drafter
 
 
+def released(model: EngramLM, **changes: object) -> ReleasedDrafter:
+    """A drafter in production form, with a window shorter than the prompts."""
+    torch.manual_seed(9)
+    shape = {"block_size": BLOCK, "num_hidden_layers": 2, "sliding_window": 4} | changes
+    config = quick(
+        vocab_size=VOCAB, hidden_size=32, target_depth=2, mask_token_id=VOCAB - 1, **shape
+    )
+    drafter = ReleasedDrafter(config, Target(model, config.target_layer_ids, tap=config.tap))
+    if drafter.markov_head is not None:
+        torch.nn.init.normal_(drafter.markov_head.markov_w2.weight, std=0.5)
+    return drafter
+
+
 def bigram_counts(vocab_size: int = VOCAB) -> BigramCounts:
     ids = torch.randint(vocab_size, (4, 50), generator=torch.Generator().manual_seed(2))
     return BigramCounts.from_documents(ids, vocab_size)
@@ -95,6 +110,8 @@ DRAFTERS: dict[str, Callable[[EngramLM], Proposer]] = {
     "dspark gated": dspark("gated"),
     "dspark rnn": dspark("rnn"),
     "dspark with rows": with_rows,
+    "released v4": lambda model: released(model, tap="raw_output"),
+    "released v4.1": released,
     "dflash anchor first": block_drafter,
     "dflash masks only": lambda model: block_drafter(model, sample_from_anchor=False),
     "eagle": eagle,

@@ -11,7 +11,7 @@ from engram_lab.draft.plain import SmallModelDrafter
 from engram_lab.draft.proposer import Committed, Proposer
 from engram_lab.draft.rounds import Generation
 from engram_lab.draft.sampling import Noise, Sampling
-from engram_lab.draft.target import Target
+from engram_lab.draft.target import Target, target_for
 from engram_lab.draft.verify import Proposal
 from tests.draft.drafters import BLOCK, DRAFTERS, VOCAB, tiny_lm
 
@@ -39,7 +39,7 @@ def plain(memory: bool = True, stops: tuple[int, ...] = ()) -> list[list[int]]:
 
 def decoded(model: torch.nn.Module, drafter: Proposer | None, **changes: object) -> Generation:
     settings = {"max_new_tokens": LENGTH, "sampling": GREEDY, "prefill_chunk": 4} | changes
-    target = Target(model, drafter.layer_ids if drafter else ())
+    target = target_for(model, drafter) if drafter else Target(model)
     return speculative_generate(target, drafter, prompts(), GenerationConfig(**settings))
 
 
@@ -138,7 +138,7 @@ def absorbed(drafter: Proposer, model: torch.nn.Module) -> object:
     """State behind prefill, with prompts of unequal length."""
     rows = prompts()
     ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
-    read = Target(model, drafter.layer_ids).read(ids)
+    read = target_for(model, drafter).read(ids)
     state = drafter.begin(3)
     counts = torch.tensor([len(row) for row in rows])
     drafter.absorb(
@@ -160,7 +160,7 @@ def accept(
     """Tell a drafter that so many of its drafts were accepted, as far as it has so many."""
     anchors = {3: [4, 5, 6], 2: [6, 4]}[len(counts)]  # those of `absorbed`
     ids = torch.cat([torch.tensor(anchors)[:, None], proposal.tokens], dim=1)
-    read = Target(model, drafter.layer_ids).read(ids)
+    read = target_for(model, drafter).read(ids)
     kept = [min(count, len(row)) for count, row in zip(counts, drafts_of(proposal), strict=True)]
     committed = Committed(
         token_ids=ids,
