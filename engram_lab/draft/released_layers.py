@@ -67,6 +67,7 @@ class LatentAttention(nn.Module):
         query = rearrange(query, "batch seq (head size) -> batch head seq size", size=self.size)
         query = self._turn(F.rms_norm(query, (self.size,), None, self.eps), rotary)
         latent = keys_values[0]
+        bias = None if bias is None else bias.to(query.dtype)
         if self.sinks is not None:
             latent, bias = self._with_sink(latent, bias, query)
         mixed = F.scaled_dot_product_attention(
@@ -86,7 +87,7 @@ class LatentAttention(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Latents with one of zeros behind them, and biases that make its score a head's sink."""
         keys = latent.shape[2]
-        bias = query.new_zeros(1, 1, 1, keys) if bias is None else bias.to(query.dtype)
+        bias = query.new_zeros(1, 1, 1, keys) if bias is None else bias
         seen = bias.expand(*query.shape[:3], keys)
         sink = self.sinks.to(query.dtype).view(1, -1, 1, 1).expand(*query.shape[:3], 1)
         return F.pad(latent, (0, 0, 0, 1)), torch.cat([seen, sink], dim=-1)

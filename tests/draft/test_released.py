@@ -30,7 +30,7 @@ from engram_lab.model.layers import rotary_angles
 from engram_lab.model.residual import read_stream
 from tests.draft.released_shapes import drafter_of
 from tests.draft.test_drafter import absorbed, kept
-from tests.draft.tiny import family, some_ids
+from tests.draft.tiny import FAMILIES, family, some_ids
 from tests.model.foreign import foreign
 
 GREEDY = Sampling(temperature=0.0)
@@ -122,6 +122,15 @@ def test_entering_taps_are_read_behind_the_memory_and_before_the_block() -> None
     torch.testing.assert_close(third, reading.stream[2])
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_enters_a_block_is_read_from_every_kind_of_target(name: str) -> None:
+    model, ids = family(name), some_ids(61, 2, 7)
+    reading = read_stream(model, ids)
+    wanted = [reading.stream[block] + reading.updates.get(block, 0) for block in (0, 1, 2)]
+    read = Target(model, (0, 1, 2), tap="entering").read(ids)
+    torch.testing.assert_close(read.features, torch.cat(wanted, dim=-1), atol=1e-5, rtol=1e-4)
+
+
 def test_raw_outputs_reach_to_the_last_block_and_are_not_normed() -> None:
     model, ids = family("qwen3"), some_ids(61, 1, 7)
     read = Target(model, (1, 2), tap="raw_output").read(ids)
@@ -171,8 +180,9 @@ def test_the_confidence_reads_the_state_before_the_norm_in_float32_without_a_bia
         got = which(ids, features, anchors, kept(1, 1)).confidence
         torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-4)
     assert drafter.confidence_head.proj.bias is None
-    half = drafter.to(torch.bfloat16)
-    assert half(ids, features, anchors, kept(1, 1)).confidence.dtype == torch.float32
+    for half in (drafter, drafter_of(attention_sinks=False)):
+        found = half.to(torch.bfloat16)(ids, features, anchors, kept(1, 1))
+        assert found.confidence.dtype == torch.float32 and found.hidden.dtype == torch.bfloat16
 
 
 def test_the_drafter_trains_and_the_target_does_not() -> None:
