@@ -12,6 +12,7 @@ from engram_lab.draft.generate import GenerationConfig, speculative_generate
 from engram_lab.draft.proposer import Proposer
 from engram_lab.draft.rounds import Generation
 from engram_lab.draft.target import Target
+from engram_lab.published import load_published
 from engram_lab.training.draft_data import Answers
 
 
@@ -61,6 +62,38 @@ def position_rates(rounds: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def beside_published(positions: pd.DataFrame, drafter: str = "DSpark") -> pd.DataFrame:
+    """Acceptance by position, with the published curve of a drafter beside it.
+
+    The curves are those of a target of four billion parameters at temperature 1; their shapes
+    compare with those of a small model, their heights do not.
+
+    Args:
+        positions: rows by position, as `acceptance_frame` gives them.
+        drafter: "DSpark", "DFlash" or "Eagle3".
+
+    Returns:
+        The same rows with the columns `published_math`, `published_code` and `published_chat`
+        (conditional acceptance, to hold beside `conditional_rate`; NaN at positions of which
+        nothing is published), `published_drafter` and `published_kind` (grade of the values).
+
+    Raises:
+        ValueError: if nothing is published of the drafter.
+
+    Source: DSpark paper, figure 2.
+    """
+    curves = load_published("dspark_fig2_conditional_acceptance")
+    own = curves[curves["drafter"] == drafter]
+    if own.empty:
+        known = ", ".join(curves["drafter"].unique())
+        raise ValueError(f"acceptance by position is published of {known}; got {drafter!r}")
+    wide = own.pivot(index="position", columns="domain", values="conditional_acceptance")
+    wide = wide[own["domain"].unique()].add_prefix("published_").rename_axis(columns=None)
+    joined = positions.join(wide, on="position")
+    kinds = ", ".join(own["kind"].unique())
+    return joined.assign(published_drafter=drafter, published_kind=kinds)
 
 
 def accepted_lengths(generation: Generation) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from engram_lab.draft.drafter import Drafter, DraftState
 from engram_lab.draft.generate import GenerationConfig, speculative_generate
 from engram_lab.draft.proposer import Committed
 from engram_lab.draft.target import Pass, Target
-from engram_lab.probes.acceptance import acceptance_frame
+from engram_lab.probes.acceptance import acceptance_frame, beside_published
 
 CLOSE = 1e-3
 """Logits nearer than this are the same numbers on another way."""
@@ -32,7 +32,8 @@ class Diagnosis:
     """What a drafter does, and what is wrong with it.
 
     Attributes:
-        positions: acceptance by position: columns of `probes.acceptance.acceptance_frame`.
+        positions: acceptance by position beside the published curve, DSpark's, or DFlash's where
+            the drafter has no sequential head: columns of `probes.acceptance.beside_published`.
         checks: one row per cause: cause, found, evidence (a sentence), measure (a number whose
             meaning the sentence gives).
     """
@@ -54,7 +55,7 @@ def diagnose_acceptance(
     training: tuple[Int64[Tensor, "texts training"], Bool[Tensor, "texts training"]] | None = None,
     config: GenerationConfig | None = None,
 ) -> Diagnosis:
-    """Acceptance by position, and checks for what usually spoils it.
+    """Acceptance by position beside the published curve, and checks for what usually spoils it.
 
     Args:
         target: the model drafted for.
@@ -62,7 +63,7 @@ def diagnose_acceptance(
         token_ids: texts of at least two blocks; the first half of each is a prompt.
         training: texts that the drafter was trained on, and which of their tokens are answers; None
             leaves out whether these are the target's own.
-        config: how to generate.
+        config: how to generate; the published curves were drawn at temperature 1.
 
     Returns:
         Acceptance, and the checks: block size, layout flag, layout, positions, stale context,
@@ -94,8 +95,8 @@ def diagnose_acceptance(
     ]
     if training is not None:
         rows.append(check_data(target, *training))
-    generation = speculative_generate(target, drafter, token_ids[:, :start], config)
-    return Diagnosis(positions=acceptance_frame([generation]), checks=pd.DataFrame(rows))
+    positions = _positions(target, drafter, token_ids[:, :start], config)
+    return Diagnosis(positions=positions, checks=pd.DataFrame(rows))
 
 
 def check_block(drafter: Drafter) -> dict[str, object]:
@@ -218,6 +219,15 @@ def check_data(
     errors, nats = float(excess.sum() / spread), float(excess.mean())
     told = f"texts are {nats:+.2f} nats a token from the target's entropy, {errors:+.1f} errors"
     return _row("data", errors > SURPRISE, nats, told)
+
+
+def _positions(
+    target: Target, drafter: Drafter, prompts: Tensor, config: GenerationConfig | None
+) -> pd.DataFrame:
+    """Acceptance in decoding, beside what is published of the same kind of drafter."""
+    generation = speculative_generate(target, drafter, prompts, config)
+    curve = "DSpark" if drafter.config.markov_rank else "DFlash"
+    return beside_published(acceptance_frame([generation]), curve)
 
 
 def _row(cause: str, found: bool, measure: float | int, evidence: str) -> dict[str, object]:

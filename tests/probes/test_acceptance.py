@@ -12,6 +12,7 @@ from engram_lab.draft.verify import Proposal
 from engram_lab.probes.acceptance import (
     acceptance_frame,
     accepted_lengths,
+    beside_published,
     confidence_records,
     position_rates,
 )
@@ -50,6 +51,24 @@ def golden_generations() -> list[Generation]:
         generation(list(zip(r["accepted_draft_lengths"], r["proposal_lengths"], strict=True)))
         for r in GOLDEN["rounds"]
     ]
+
+
+def test_the_published_curve_stands_beside_every_position_that_it_has() -> None:
+    own = pd.DataFrame({"position": [2, 1, 8], "conditional_rate": [0.5, 0.6, 0.7]})
+    beside = beside_published(own, "DFlash")
+    assert beside["position"].tolist() == [2, 1, 8]
+    assert beside["conditional_rate"].tolist() == [0.5, 0.6, 0.7]
+    assert beside["published_math"].tolist()[:2] == [0.827, 0.885]
+    assert beside["published_chat"].tolist()[:2] == [0.6479, 0.7181]
+    assert beside.loc[2, ["published_math", "published_code", "published_chat"]].isna().all()
+    assert set(beside["published_drafter"]) == {"DFlash"}
+    assert set(beside["published_kind"]) == {"digitised"}
+    assert beside_published(own)["published_math"].tolist()[:2] == [0.8899, 0.9053]
+
+
+def test_a_drafter_of_which_nothing_is_published_is_refused() -> None:
+    with pytest.raises(ValueError, match="published of DFlash, Eagle3, DSpark; got 'lookup'"):
+        beside_published(pd.DataFrame({"position": [1]}), "lookup")
 
 
 def test_counts_and_rates_are_those_of_the_reference() -> None:

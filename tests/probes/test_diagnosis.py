@@ -85,6 +85,14 @@ def test_a_sound_drafter_has_no_cause():
         assert diagnosis.positions["position"].tolist() == [1, 2, 3, 4]
 
 
+def test_acceptance_stands_beside_the_published_curve_of_the_same_kind_of_drafter():
+    for changes, curve in (({"markov_rank": 4}, "DSpark"), ({"markov_rank": 0}, "DFlash")):
+        positions = planted(Drafter, **changes).positions
+        assert set(positions["published_drafter"]) == {curve}
+        curves = positions[["published_math", "published_code", "published_chat"]]
+        assert curves.notna().to_numpy().all()
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "cause", "measure"),
     [
