@@ -16,7 +16,7 @@ from engram_lab.figures.drafters import (
     seed_lengths,
 )
 from engram_lab.figures.footer import provenance
-from engram_lab.figures.panels import panel_title
+from engram_lab.figures.panels import Line, bar_and_seeds, panel_title
 from engram_lab.figures.style import (
     COLOURS,
     SPARE,
@@ -60,7 +60,15 @@ def length_bars(
     for col, domain in enumerate(domains, start=1):
         part = by_seed[by_seed["domain"] == domain]
         for drafter in reversed(drafters):
-            _bar(figure, part[part["drafter"] == drafter], drafter, col)
+            bar_and_seeds(
+                figure,
+                part[part["drafter"] == drafter],
+                Line(name=drafter, colour=SHADES[drafter]),
+                label=DRAFTERS[drafter],
+                width=0.6,
+                col=col,
+                column="accepted_length",
+            )
         if published is not None:
             _published_lengths(figure, published, target, domain, drafters, col)
         panel_title(figure, domain, row=1, col=col, above=6)
@@ -118,33 +126,6 @@ def position_curves(
         title=f"Is the next draft kept, if all before it were? ({_drawn_at(temperature)})",
         note=_position_note(frame, published),
         room=legend_room(figure, 280 * rows),
-    )
-
-
-def _bar(figure: go.Figure, rows: pd.DataFrame, drafter: str, col: int) -> None:
-    shade, label = SHADES[drafter], DRAFTERS[drafter]
-    place = {"row": 1, "col": col}
-    figure.add_bar(
-        x=[rows["accepted_length"].mean()],
-        y=[label],
-        orientation="h",
-        width=0.6,
-        marker={"color": translucent(shade, 0.35), "line": {"color": shade, "width": 1}},
-        hovertemplate="mean %{x:.3f} tokens a round<extra></extra>",
-        name=drafter,
-        showlegend=False,
-        **place,
-    )
-    figure.add_scatter(
-        x=rows["accepted_length"],
-        y=[label] * len(rows),
-        customdata=rows["seed"],
-        mode="markers",
-        marker={"color": shade, "size": 7, "line": {"color": "white", "width": 1}},
-        hovertemplate="seed %{customdata}: %{x:.3f}<extra></extra>",
-        name=f"{drafter}, seeds",
-        showlegend=False,
-        **place,
     )
 
 

@@ -10,7 +10,7 @@ from plotly.subplots import make_subplots
 from engram_lab.figures.allocation import MADE_BY, sentences
 from engram_lab.figures.footer import held_equal, provenance
 from engram_lab.figures.losses import class_names, losses_by_seed, minus_reference
-from engram_lab.figures.panels import NAMES, bar_and_seeds, panel_title
+from engram_lab.figures.panels import NAMES, Line, bar_and_seeds, panel_title
 from engram_lab.figures.style import RULE, SOFT_INK, Room, colour, require, titled
 
 NOTE = "Points: seeds; bar and number: their mean. Same seed, data and documents in all arms."
@@ -83,9 +83,8 @@ def _axes(figure: go.Figure, deltas: pd.DataFrame, arms: int, reference: str) ->
 
 def _arm(figure: go.Figure, deltas: pd.DataFrame, arm: str, col: int) -> None:
     label, place = "<br>".join(textwrap.wrap(NAMES.get(arm, arm), 20)), {"row": 1, "col": col}
-    mean = bar_and_seeds(
-        figure, deltas, arm=arm, label=label, shade=colour(arm), width=0.36, col=col
-    )
+    line = Line(name=arm, colour=colour(arm))
+    mean = bar_and_seeds(figure, deltas, line, label=label, width=0.36, col=col)
     figure.add_annotation(
         text=f"{mean:+.3f}".replace("-", "−"), x=mean, y=label, yshift=22, showarrow=False, **place
     )

@@ -11,7 +11,7 @@ from engram_lab.figures.allocation import sentences
 from engram_lab.figures.collisions import ORDER_COLOURS, ORDER_SYMBOLS
 from engram_lab.figures.footer import held_equal, provenance, short_number
 from engram_lab.figures.losses import losses_by_seed, minus_reference
-from engram_lab.figures.panels import bar_and_seeds, panel_title
+from engram_lab.figures.panels import Line, bar_and_seeds, panel_title
 from engram_lab.figures.style import (
     COLOURS,
     DASHES,
@@ -141,7 +141,8 @@ def _bar(figure: go.Figure, deltas: pd.DataFrame, arm: str, *, col: int) -> None
     if deltas.empty:
         return
     label, shade = ARMS[arm]
-    bar_and_seeds(figure, deltas, arm=arm, label=label, shade=shade, width=0.4, col=col)
+    line = Line(name=arm, colour=shade)
+    bar_and_seeds(figure, deltas, line, label=label, width=0.4, col=col)
 
 
 def _published(figure: go.Figure, published: pd.DataFrame, arms: list[str], *, col: int) -> None:

@@ -20,6 +20,12 @@ NAMES = {
 }
 """Arms as figures call them, in the order in which they are listed."""
 
+HOVERS = {
+    "delta_nats": ("mean %{x:+.4f} nats", "seed %{customdata}: %{x:+.4f} nats"),
+    "accepted_length": ("mean %{x:.3f} tokens a round", "seed %{customdata}: %{x:.3f}"),
+}
+"""Columns that `bar_and_seeds` draws, with what the bar and its points say of themselves."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
@@ -139,46 +145,50 @@ def legend_beside(figure: go.Figure, *, row: int, col: int) -> dict[str, object]
 
 def bar_and_seeds(
     figure: go.Figure,
-    deltas: pd.DataFrame,
+    rows: pd.DataFrame,
+    line: Line,
     *,
-    arm: str,
     label: str,
-    shade: str,
     width: float,
     col: int,
+    column: str = "delta_nats",
 ) -> float:
-    """Draw an arm as a bar to the mean of its seeds, with a point for each; returns the mean.
+    """Draw a bar to the mean of the seeds, with a point for each; returns the mean.
 
     Args:
         figure: drawn on, in its first row.
-        deltas: columns arm, seed and delta_nats of this arm.
-        arm: name of the traces.
-        label: place on the axis of arms.
-        shade: `#rrggbb`.
+        rows: a row a seed, with columns seed and `column`.
+        line: name of the traces and their colour.
+        label: place on the axis of bars.
         width: of the bar, in places.
         col: column of the panel, from 1.
+        column: what is drawn, a key of `HOVERS`.
     """
     place = {"row": 1, "col": col}
-    mean = float(over_seeds(deltas, ["arm"])["mean"].iloc[0])
+    mean = float(rows[column].mean())
+    of_mean, of_seed = HOVERS[column]
     figure.add_bar(
         x=[mean],
         y=[label],
         orientation="h",
         width=width,
-        marker={"color": translucent(shade, 0.35), "line": {"color": shade, "width": 1}},
-        hovertemplate="mean %{x:+.4f} nats<extra></extra>",
-        name=arm,
+        marker={
+            "color": translucent(line.colour, 0.35),
+            "line": {"color": line.colour, "width": 1},
+        },
+        hovertemplate=f"{of_mean}<extra></extra>",
+        name=line.name,
         showlegend=False,
         **place,
     )
     figure.add_scatter(
-        x=deltas["delta_nats"],
-        y=[label] * len(deltas),
-        customdata=deltas["seed"],
+        x=rows[column],
+        y=[label] * len(rows),
+        customdata=rows["seed"],
         mode="markers",
-        marker={"color": shade, "size": 7, "line": {"color": "white", "width": 1}},
-        hovertemplate="seed %{customdata}: %{x:+.4f} nats<extra></extra>",
-        name=f"{arm}, seeds",
+        marker={"color": line.colour, "size": 7, "line": {"color": "white", "width": 1}},
+        hovertemplate=f"{of_seed}<extra></extra>",
+        name=f"{line.name}, seeds",
         showlegend=False,
         **place,
     )
