@@ -9,9 +9,13 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, nn
 from transformers import Cache, DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from engram_lab.model.cache import EngramCache
 from engram_lab.model.modeling import EngramLM
+
+PLAIN = (DynamicLayer, DynamicSlidingWindowLayer)
+"""What layers of a target may keep: keys and values, in a window or not."""
 
 
 class TargetCache:
@@ -36,9 +40,21 @@ class TargetCache:
                 windows are left to the model's mask.
             batch: sequences.
             rewind: most positions one pass appends and takes back.
+
+        Raises:
+            ValueError: if a layer keeps anything else, which could not be taken back.
         """
         if isinstance(model, EngramLM):
             return cls(EngramCache(model.config, rewind=rewind), batch)
+        if hasattr(model, "config"):
+            wanted = DynamicCache(config=model.config).layers
+            odd = {type(layer).__name__ for layer in wanted} - {kind.__name__ for kind in PLAIN}
+            if odd:
+                raise ValueError(
+                    "drafts are taken back from keys and values of every position; "
+                    f"{type(model).__name__} keeps {', '.join(sorted(odd))}. Decode it without "
+                    "drafts, or read whole texts with Target.read."
+                )
         return cls(DynamicCache(), batch)
 
     @property

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from transformers import DeepseekV4Config, DeepseekV4ForCausalLM
 
 from engram_lab.draft.target import Target
 from engram_lab.draft.target_cache import TargetCache
@@ -152,3 +153,13 @@ def test_windows_of_the_target_are_left_to_its_mask():
     texts = some_ids(61, 3, 20)
     _, seen = walked(target, texts, WALK)
     assert agree(target, texts, seen)
+
+
+def test_a_model_that_keeps_more_than_keys_and_values_is_refused():
+    config = DeepseekV4Config(
+        vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=2
+    )
+    with torch.device("meta"):
+        model = DeepseekV4ForCausalLM(config)
+    with pytest.raises(ValueError, match="taken back .* keeps Deepseek"):
+        TargetCache.of(model, 1, rewind=4)
