@@ -133,4 +133,4 @@ def _losses(part: pd.DataFrame) -> str:
     told: Sequence[str] = [
         f"{TARGETS[name]} {mean[name]:.3f}" for name in TARGETS if name in mean.index
     ]
-    return f"Held-out loss of the targets, nats a token: {', '.join(told)}."
+    return f"Held-out loss of the targets, mean of the kinds, nats a token: {', '.join(told)}."
