@@ -1,6 +1,6 @@
 """Decoding with a drafter: ours, the loop of `transformers`, and both without drafts, in turn.
 
-    python benchmarks/bench_drafting.py --dry                       # the golden toy pair: seconds
+    python benchmarks/bench_drafting.py                             # a toy pair, not stored: seconds
     python benchmarks/bench_drafting.py --trained dspark            # trained here if it is not yet
     python benchmarks/bench_drafting.py --target T --drafter D --prompts P.json
 
@@ -253,5 +253,5 @@ if __name__ == "__main__":
     rows = [run | row for row in analyse(*parts, options.tokens, options.repeats)]
     for row in rows:
         print({name: round(v, 2) if isinstance(v, float) else v for name, v in row.items()})
-    if not options.dry:
+    if not options.dry and (options.trained or options.target):  # a toy's speed is no result
         append_rows("drafting", rows)
