@@ -1,7 +1,7 @@
 """Decoding with a drafter: ours, the loop of `transformers`, and both without drafts, in turn.
 
-    python benchmarks/bench_drafting.py                             # a toy pair, not stored: seconds
-    python benchmarks/bench_drafting.py --trained dspark            # trained here if it is not yet
+    python benchmarks/bench_drafting.py                       # a toy pair, not stored: seconds
+    python benchmarks/bench_drafting.py --trained dspark      # trained here if it is not yet
     python benchmarks/bench_drafting.py --target T --drafter D --prompts P.json
 
 Rows go to `benchmarks/results/drafting_<hardware>_<yyyymm>.csv`. Trained drafters are those of
