@@ -54,7 +54,7 @@ def save_drafter(drafter: Drafter, folder: Path | str) -> Path:
         The folder.
 
     Raises:
-        ValueError: if the drafter is in production form or does not read outputs.
+        ValueError: if the drafter is in production form, reads a memory, or does not read outputs.
     """
     _check_kept(drafter)
     values = {
@@ -216,10 +216,10 @@ def _tensors(folder: Path) -> dict[str, Tensor]:
 
 def _check_kept(drafter: Drafter) -> None:
     config = drafter.config
-    if type(config) is not DraftConfig or config.tap != "output":
+    if type(drafter) is not Drafter or config.tap != "output":
         raise ValueError(
-            "these files hold block drafters of a DraftConfig that read outputs of blocks; got a "
-            f"{type(config).__name__} with tap={config.tap!r}. load_or_fit_drafter keeps any."
+            "these files hold drafters of the class Drafter that read outputs of blocks; got a "
+            f"{type(drafter).__name__} with tap={config.tap!r}. load_or_fit_drafter keeps any."
         )
 
 

@@ -8,6 +8,7 @@ import torch
 from engram_lab.draft.config import DraftConfig
 from engram_lab.draft.drafter import Drafter
 from engram_lab.draft.generate import GenerationConfig, speculative_generate
+from engram_lab.draft.interchange import save_drafter
 from engram_lab.draft.memory_head import MemoryDrafter, MemoryMarkovHead, MemoryRows
 from engram_lab.draft.proposer import Committed, Proposer
 from engram_lab.draft.sampling import Noise, Sampling
@@ -182,3 +183,9 @@ def test_wrong_parts_are_refused():
     other = EngramLM(presets.tiny(40), VocabCompression.identity(40))
     with pytest.raises(ValueError, match=r"knows 40 ids, the drafter 61"):
         MemoryDrafter(plain.config, target, MemoryRows(other))
+
+
+def test_files_that_know_no_table_refuse_a_drafter_with_rows(tmp_path):
+    _, drafter, _ = pair()
+    with pytest.raises(ValueError, match="class Drafter .* got a MemoryDrafter"):
+        save_drafter(drafter, tmp_path / "drafter")
