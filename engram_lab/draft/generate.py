@@ -53,7 +53,7 @@ def speculative_generate(
     rows = [torch.as_tensor(prompt, dtype=torch.int64).to(target.device) for prompt in prompts]
     check_generation(target, drafter, rows, config, schedule)
     decoding = _Decoding(target, drafter, rows, config, schedule)
-    with torch.no_grad():
+    with target.settled():
         decoding.prefill()
         while decoding.active:
             decoding.round()

@@ -179,3 +179,24 @@ def test_a_model_of_another_interface_is_named():
 
     with pytest.raises(ValueError, match="that of Renamed does not take input_ids, use_cache"):
         Target(Renamed(family("plain")), TAPS).read(some_ids(61, 1, 4))
+
+
+def test_settling_once_changes_no_pass_and_leaves_no_hook():
+    target = Target(family("plain"), TAPS)
+    ids = some_ids(61, 2, 6)
+    apart = target.read(ids)
+    target.model.train()
+    with target.settled():
+        assert not target.model.training
+        with target.settled():
+            inner = target.read(ids)
+        outer = target.read(ids)
+    assert target.model.training
+    for found in (inner, outer):
+        assert torch.equal(found.logits, apart.logits)
+        assert torch.equal(found.features, apart.features)
+        assert torch.equal(found.final, apart.final)
+    with pytest.raises(RuntimeError), target.settled():
+        raise RuntimeError
+    assert not any(module._forward_hooks for module in target.model.modules())
+    assert not any(module._forward_pre_hooks for module in target.model.modules())
