@@ -40,6 +40,7 @@ from engram_lab.draft.generate import GenerationConfig, speculative_generate
 from engram_lab.draft.interchange import checkpoint_taps, load_drafter
 from engram_lab.draft.lookup import NgramLookup
 from engram_lab.draft.proposer import Proposer
+from engram_lab.draft.rounds import Generation
 from engram_lab.draft.sampling import Sampling
 from engram_lab.draft.target import Target
 from engram_lab.draft.target_costs import target_cost_table
@@ -138,7 +139,7 @@ def foreseen(target: Target, drafter: Proposer, prompts: list[Tensor], tokens: i
     made = [speculative_generate(target, drafter, prompt[None], config) for prompt in prompts]
     rates = acceptance_frame(made).set_index("position").conditional_rate
     rates = rates.reindex(range(1, drafter.block_size + 1)).fillna(0.0)
-    drafting = [entry.draft_seconds for one in made for entry in one.rounds]
+    drafting = [_drafting_seconds(one) for one in made]
     costs = target_cost_table(
         target,
         range(1, drafter.block_size + 2),
@@ -147,6 +148,12 @@ def foreseen(target: Target, drafter: Proposer, prompts: list[Tensor], tokens: i
         repeats=15,
     )
     return length_table(rates.to_numpy(), costs, draft=statistics.median(drafting))
+
+
+def _drafting_seconds(one: Generation) -> float:
+    """Seconds of a round beside verification: drafting, and taking over what was accepted."""
+    verifying = sum(entry.verify_seconds for entry in one.rounds)
+    return (one.seconds - one.prefill_seconds - verifying) / len(one.rounds)
 
 
 def ours(
