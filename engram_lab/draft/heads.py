@@ -130,10 +130,12 @@ class ConfidenceHead(nn.Module):
     Source: DSpark paper, equation 7.
     """
 
+    biased = True
+
     def __init__(self, config: DraftConfig):
         super().__init__()
         self.detached = config.confidence_detach
-        self.proj = nn.Linear(config.hidden_size + config.markov_rank, 1)
+        self.proj = nn.Linear(config.hidden_size + config.markov_rank, 1, bias=self.biased)
 
     def forward(
         self,
@@ -147,5 +149,8 @@ class ConfidenceHead(nn.Module):
             embedded: `MarkovHead.embed` of the token before each slot; None at rank 0.
         """
         features = hidden if embedded is None else torch.cat([hidden, embedded], dim=-1)
-        features = features.detach() if self.detached else features
+        return self.score(features.detach() if self.detached else features)
+
+    def score(self, features: Float[Tensor, "*rest width"]) -> Float[Tensor, "*rest"]:
+        """Logits of states with the token's latent behind them."""
         return self.proj(features).squeeze(-1)

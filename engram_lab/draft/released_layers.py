@@ -6,6 +6,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from engram_lab.draft.heads import ConfidenceHead
 from engram_lab.draft.layers import KeysValues, Rotary
 from engram_lab.draft.released_config import ReleasedConfig
 from engram_lab.model.hyper import HyperConnection
@@ -146,30 +147,16 @@ class ReleasedBlock(nn.Module):
         )
 
 
-class ReleasedConfidence(nn.Module):
-    """Logit of the chance that a slot's draft survives: one product in float32, without a bias.
+class ReleasedConfidence(ConfidenceHead):
+    """A confidence head whose product is in float32, without a bias; it reads collapsed states.
 
     Source: DeepSeek-V4.1-Flash as read by others; DSpark paper, equation 7.
     """
 
-    def __init__(self, config: ReleasedConfig):
-        super().__init__()
-        self.detached = config.confidence_detach
-        self.proj = nn.Linear(config.hidden_size + config.markov_rank, 1, bias=False)
+    biased = False
 
-    def forward(
-        self,
-        hidden: Float[Tensor, "*rest hidden"],
-        embedded: Float[Tensor, "*rest rank"] | None,
-    ) -> Float[Tensor, "*rest"]:
-        """Logits, in float32 whatever the states are in.
-
-        Args:
-            hidden: collapsed slot states.
-            embedded: `MarkovHead.embed` of the token before each slot; None at rank 0.
-        """
-        features = hidden if embedded is None else torch.cat([hidden, embedded], dim=-1)
-        features = features.detach() if self.detached else features
+    def score(self, features: Float[Tensor, "*rest width"]) -> Float[Tensor, "*rest"]:
+        """Logits in float32, whatever the states are in."""
         with torch.autocast(features.device.type, enabled=False):
             return F.linear(features.float(), self.proj.weight.float()).squeeze(-1)
 
