@@ -135,7 +135,7 @@ def ways(
 
 def foreseen(target: Target, drafter: Proposer, prompts: list[Tensor], tokens: int) -> pd.DataFrame:
     """The `length_table` of a drafter: what each number of drafts should bring."""
-    config = GenerationConfig(max_new_tokens=tokens, sampling=GREEDY)
+    config = GenerationConfig(max_new_tokens=tokens, sampling=GREEDY, whole_blocks=True)
     made = [speculative_generate(target, drafter, prompt[None], config) for prompt in prompts]
     rates = acceptance_frame(made).set_index("position").conditional_rate
     rates = rates.reindex(range(1, drafter.block_size + 1)).fillna(0.0)
@@ -201,7 +201,7 @@ def check(cases: dict[str, Decode]) -> None:
 
 def accepted_length(target: Target, drafter: Proposer, prompts: list[Tensor], tokens: int) -> float:
     """Tokens a round gains, the bonus included."""
-    config = GenerationConfig(max_new_tokens=tokens, sampling=GREEDY)
+    config = GenerationConfig(max_new_tokens=tokens, sampling=GREEDY, whole_blocks=True)
     gained = [
         emitted
         for prompt in prompts

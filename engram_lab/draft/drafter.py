@@ -191,7 +191,7 @@ class Drafter(nn.Module):
                 "without any. Build it with Target(model, drafter.layer_ids)."
             )
         cache = state.context
-        context = self.inject(committed.features)
+        context = self.inject(committed.features[:, : int(committed.counts.max())])
         rotary = self._rotary(cache.positions(context.shape[1]).to(context.device))
         for index, layer in enumerate(self.layers):
             cache.write(index, *layer.self_attn.keys_values(context, rotary))

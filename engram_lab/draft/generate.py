@@ -18,7 +18,7 @@ from engram_lab.draft.rounds import Generation, Round
 from engram_lab.draft.sampling import Noise, draw
 from engram_lab.draft.target import Target
 from engram_lab.draft.target_cache import TargetCache
-from engram_lab.draft.verify import Acceptance, Proposal, verify
+from engram_lab.draft.verify import Acceptance, Proposal, verify, verify_greedy
 
 
 def speculative_generate(
@@ -119,8 +119,7 @@ class _Decoding:
         drafted = time.perf_counter()
         ids = torch.cat([self.anchor[:, None], proposal.tokens], dim=1)
         found = self.target.forward(ids, self.cache)
-        probs = self.config.sampling.probs(found.logits)
-        acceptance = verify(probs, proposal, noise=self.noise)
+        acceptance = self._verify(found.logits, proposal)
         accepted = acceptance.accepted.cpu()
         self.cache.keep(accepted + 1)
         verified = time.perf_counter()
@@ -155,9 +154,14 @@ class _Decoding:
         length = self.length
         if self.target.context is not None:  # the anchor and the drafts must fit
             length = min(length, self.target.context - self.cache.total - 1)
-        if self.drafter is None or length < 1:
+        room = self._room()
+        if self.drafter is None or length < 1 or max(room) < 1:
             return Proposal(tokens=self.anchor.new_zeros(len(self.active), 0))
         proposal = self.drafter.propose(self.state, length, self.config.sampling, self.noise)
+        drafted = proposal.tokens.shape[1]
+        if min(room) < drafted:
+            room = torch.tensor(room, device=self.anchor.device)
+            proposal = proposal.cut(room.clamp_max(drafted))
         if self.schedule is None:
             return proposal
         if proposal.confidence is None:
@@ -168,6 +172,18 @@ class _Decoding:
         who = {"requests": self.active} if self.named else {}
         lengths = self.schedule(torch.sigmoid(proposal.confidence.float()), **who)
         return proposal.cut(torch.as_tensor(lengths, device=self.anchor.device))
+
+    def _room(self) -> list[int]:
+        """Most drafts worth verifying of every sequence: one token comes behind them."""
+        if self.config.whole_blocks:
+            return [self.length] * len(self.active)
+        limit = self.config.max_new_tokens - 1
+        return [min(self.length, limit - len(self.new[i])) for i in self.active]
+
+    def _verify(self, logits: Tensor, proposal: Proposal) -> Acceptance:
+        if self.config.sampling.greedy and proposal.probs is None:
+            return verify_greedy(logits, proposal)
+        return verify(self.config.sampling.probs(logits), proposal, noise=self.noise)
 
     def _tokens(
         self, proposal: Proposal, acceptance: Acceptance

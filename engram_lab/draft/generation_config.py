@@ -23,6 +23,8 @@ class GenerationConfig:
         sampling: temperature and truncation of target and drafts alike.
         stop_ids: ids that end a sequence; the id itself is kept.
         length: drafts of a round, 0 for none; None for the drafter's whole block.
+        whole_blocks: verify whole blocks to the end, as measurements of acceptance want it; False
+            verifies no draft that `max_new_tokens` has no room for.
         seed: of all draws.
         prefill_chunk: prompt positions of one pass.
 
@@ -34,6 +36,7 @@ class GenerationConfig:
     sampling: Sampling = field(default_factory=Sampling)
     stop_ids: tuple[int, ...] = ()
     length: int | None = None
+    whole_blocks: bool = False
     seed: int = 0
     prefill_chunk: int = 512
 

@@ -103,6 +103,33 @@ def verify(
     )
 
 
+def verify_greedy(logits: Float[Tensor, "batch rows vocab"], proposal: Proposal) -> Acceptance:
+    """What `verify` gives for one-hot rows and certain drafts, without rows or draws.
+
+    Args:
+        logits: the target's, one row per draft and one more behind them.
+        proposal: drafts that were each certain.
+
+    Raises:
+        ValueError: as `verify`, or if the drafts were drawn.
+    """
+    _check(logits, proposal)
+    if proposal.probs is not None:
+        raise ValueError("verify_greedy takes certain drafts; Proposal.probs is given, use verify")
+    block = proposal.tokens.shape[1]
+    best = logits.argmax(-1)
+    kept = proposal.tokens == best[:, :block]
+    if proposal.lengths is not None:
+        inside = torch.arange(block, device=best.device) < proposal.lengths.to(best.device)[:, None]
+        kept &= inside
+    accepted = kept.int().cumprod(-1).sum(-1)
+    return Acceptance(
+        accepted=accepted,
+        next_token=best.gather(1, accepted[:, None])[:, 0],
+        expected=kept.float(),
+    )
+
+
 def _chances(ahead: Tensor, proposal: Proposal) -> tuple[Tensor, Tensor]:
     """Ratio of target to draft at the drafted tokens; chance that a draw would be kept."""
     chosen = ahead.gather(-1, proposal.tokens[..., None])[..., 0]

@@ -225,6 +225,7 @@ def _positions(
     target: Target, drafter: Drafter, prompts: Tensor, config: GenerationConfig | None
 ) -> pd.DataFrame:
     """Acceptance in decoding, beside what is published of the same kind of drafter."""
+    config = replace(config or GenerationConfig(), whole_blocks=True)
     generation = speculative_generate(target, drafter, prompts, config)
     curve = "DSpark" if drafter.config.markov_rank else "DFlash"
     return beside_published(acceptance_frame([generation]), curve)

@@ -137,7 +137,9 @@ def sampled_counts(
     counts = np.zeros((sequences // batch, vocab**tokens), dtype=np.int64)
     places = vocab ** np.arange(tokens)[::-1]
     for index in range(len(counts)):
-        config = GenerationConfig(max_new_tokens=tokens, sampling=sampling, seed=seed + index)
+        config = GenerationConfig(
+            max_new_tokens=tokens, sampling=sampling, whole_blocks=True, seed=seed + index
+        )
         prompts = prompt.expand(batch, -1)
         found = speculative_generate(target, drafter, prompts, config, schedule=schedule)
         texts = torch.stack(found.token_ids).numpy() @ places

@@ -1,6 +1,7 @@
 """What happens in every round of drafting, slot by slot, for one text and several drafters."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -57,7 +58,8 @@ def theatre_frame(
         drafters: by the name that the frame gives them.
         text: the prompt.
         tokenizer: the one the target was trained with.
-        config: how to generate; None takes the defaults of `GenerationConfig`.
+        config: how to generate; None takes the defaults of `GenerationConfig`. Whole blocks are
+            verified to the end, whatever it says.
         schedule: how many drafts to verify; None for all.
 
     Returns:
@@ -80,7 +82,7 @@ def theatre_frame(
     ids = tokenizer.encode(text)
     if ids.numel() == 0:
         raise ValueError(f"theatre_frame needs a prompt of at least one token; got {text!r}")
-    config = config or GenerationConfig()
+    config = replace(config or GenerationConfig(), whole_blocks=True)
     rows = []
     for name, drafter in drafters.items():
         watched = _Watched(drafter)

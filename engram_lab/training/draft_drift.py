@@ -271,6 +271,7 @@ class _Course:
         generation = GenerationConfig(
             max_new_tokens=held_out.token_ids.shape[1] - held_out.prompt_tokens,
             sampling=self.config.held_out.sampling,
+            whole_blocks=True,
             seed=self.config.seed,
         )
         found = speculative_generate(self.target, self.drafter, held_out.prompts, generation)

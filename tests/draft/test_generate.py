@@ -83,6 +83,7 @@ def test_greedy_traces_are_golden(trace: int):
         GOLDEN_DRAFTER,
         [torch.tensor(wanted["prompt"])],
         max_new_tokens=count,
+        whole_blocks=True,
         schedule=Threshold(threshold=wanted["threshold"]),
     )
     assert tokens(generation)[0] == wanted["output_ids"][len(wanted["prompt"]) :]
@@ -237,7 +238,7 @@ def test_the_context_is_filled_and_never_exceeded(name: str):
 def test_fewer_drafts_a_round_give_the_same_text(length: int):
     texts = prompts(20)
     whole = decoded(GOLDEN_TARGET, GOLDEN_DRAFTER, texts)
-    short = decoded(GOLDEN_TARGET, GOLDEN_DRAFTER, texts, length=length)
+    short = decoded(GOLDEN_TARGET, GOLDEN_DRAFTER, texts, length=length, whole_blocks=True)
     assert tokens(short) == tokens(whole)
     assert (short.frame()["proposed"] == length).all()
 
@@ -254,8 +255,9 @@ RULES = {
 @pytest.mark.parametrize("rule", RULES)
 def test_schedules_change_the_rounds_and_not_the_text(rule: str):
     texts = prompts(20)
-    whole = decoded(GOLDEN_TARGET, GOLDEN_DRAFTER, texts, max_new_tokens=20)
-    cut = decoded(GOLDEN_TARGET, GOLDEN_DRAFTER, texts, max_new_tokens=20, schedule=RULES[rule])
+    settings = {"max_new_tokens": 20, "whole_blocks": True}
+    whole = decoded(GOLDEN_TARGET, GOLDEN_DRAFTER, texts, **settings)
+    cut = decoded(GOLDEN_TARGET, GOLDEN_DRAFTER, texts, schedule=RULES[rule], **settings)
     assert tokens(cut) == tokens(whole)
     assert cut.frame()["proposed"].max() <= 4
     longest = [int(entry.proposal.lengths.max()) for entry in cut.rounds]
@@ -349,3 +351,26 @@ def test_a_schedule_without_a_drafter_is_refused():
     target, _, _ = golden_pair()
     with pytest.raises(ValueError, match="without a drafter there are none"):
         speculative_generate(target, None, [torch.tensor([1, 2])], schedule=lambda chances: chances)
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
+def test_no_draft_is_verified_that_has_no_room(sampling):
+    target, drafter = pair("memory")
+    settings = {"max_new_tokens": 6, "sampling": sampling}
+    found = decoded(target, drafter, prompts(), **settings)
+    frame = found.frame()
+    before = 1 + frame.groupby("sequence").emitted.cumsum() - frame.emitted
+    assert (frame.proposed <= (6 - before - 1).clip(upper=drafter.block_size)).all()
+    assert all(len(text) == 6 for text in tokens(found))
+    alone = [decoded(target, drafter, [text], **settings) for text in prompts()]
+    if sampling is GREEDY:
+        assert tokens(found) == [tokens(one)[0] for one in alone]
+    whole = decoded(target, drafter, prompts(), whole_blocks=True, **settings).frame()
+    assert (whole.proposed == drafter.block_size).all()
+
+
+def test_room_for_one_token_takes_no_draft():
+    target, drafter = pair("memory")
+    found = decoded(target, drafter, prompts(), max_new_tokens=2)
+    assert [entry.proposal.tokens.shape[1] for entry in found.rounds] == [0]
+    assert tokens(found) == tokens(decoded(target, None, prompts(), max_new_tokens=2))

@@ -39,7 +39,8 @@ def test_a_row_is_the_projection_of_token_then_state() -> None:
 
 def test_with_one_draft_two_tokens_are_verified_a_round() -> None:
     model = tiny_lm(memory=False)
-    config = GenerationConfig(max_new_tokens=8, sampling=Sampling(temperature=0.0))
+    greedy = Sampling(temperature=0.0)
+    config = GenerationConfig(max_new_tokens=8, sampling=greedy, whole_blocks=True)
     drafter = mtp(model, block_size=1)
     generation = speculative_generate(Target(model), drafter, torch.tensor([[1, 2]]), config)
     assert (generation.frame().proposed == 1).all()

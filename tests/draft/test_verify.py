@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from engram_lab.draft.sampling import Noise, Sampling
-from engram_lab.draft.verify import Proposal, verify
+from engram_lab.draft.verify import Proposal, verify, verify_greedy
 from tests.draft.tiny import golden
 
 GOLDEN = golden("rejection")
@@ -267,3 +267,25 @@ def test_what_does_not_fit_together_is_refused_with_both_numbers(
     proposal = Proposal(tokens=torch.zeros(1, 2, dtype=torch.int64), **fields)
     with pytest.raises(ValueError, match=told):
         verify(torch.full((1, rows, 5), 0.2), proposal, noise=Noise(1, 0))
+
+
+@pytest.mark.parametrize("block", [0, 1, 5])
+@pytest.mark.parametrize("cut", [False, True])
+def test_greedy_verification_is_that_of_one_hot_rows(block, cut):
+    generator = torch.Generator().manual_seed(block)
+    logits = torch.randn(64, block + 1, 3, generator=generator)
+    proposal = Proposal(
+        tokens=torch.randint(3, (64, block), generator=generator),
+        lengths=torch.randint(block + 1, (64,), generator=generator) if cut else None,
+    )
+    found = verify_greedy(logits, proposal)
+    rows = Sampling(temperature=0.0).probs(logits)
+    wanted = verify(rows, proposal, noise=Noise(64, 0))
+    for name in ("accepted", "next_token", "expected"):
+        assert torch.equal(getattr(found, name), getattr(wanted, name)), name
+
+
+def test_greedy_verification_refuses_drawn_drafts():
+    drawn = Proposal(tokens=torch.tensor([[1]]), probs=torch.full((1, 1, 3), 1 / 3))
+    with pytest.raises(ValueError, match=r"Proposal\.probs is given, use verify"):
+        verify_greedy(torch.zeros(1, 2, 3), drawn)

@@ -109,7 +109,7 @@ def test_overfitting_one_text_reaches_the_whole_block(run: TrainedRun) -> None:
         trained.target,
         trained,
         answers.prompts,
-        GenerationConfig(max_new_tokens=20, sampling=greedy),
+        GenerationConfig(max_new_tokens=20, sampling=greedy, whole_blocks=True),
     )
     assert torch.equal(found.token_ids[0], target_ids[:20])
     assert found.accepted_length == 5.0

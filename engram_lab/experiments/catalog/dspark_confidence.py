@@ -74,7 +74,9 @@ def _decoded(seed: int, domain: str, scale: str) -> pd.DataFrame:
     prompts = unseen_prompts(domain, rows=run.prompts)
     answers = load_answers(trained.target_run, prompts, progress=False)
     config = GenerationConfig(
-        max_new_tokens=answers.token_ids.shape[1] - answers.prompt_tokens, seed=seed
+        max_new_tokens=answers.token_ids.shape[1] - answers.prompt_tokens,
+        whole_blocks=True,
+        seed=seed,
     )
     generation = decode(trained.target, trained.drafter, answers, config)
     records = confidence_records(generation)

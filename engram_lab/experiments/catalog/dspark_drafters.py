@@ -154,6 +154,7 @@ def on_unseen_text(
             config = GenerationConfig(
                 max_new_tokens=answers.token_ids.shape[1] - answers.prompt_tokens,
                 sampling=Sampling(temperature=temperature),
+                whole_blocks=True,
                 seed=trained.config.seed,
             )
             found = measure(decode(trained.target, trained.drafter, answers, config))
