@@ -68,9 +68,9 @@ class Verdict:
             opinion = "which disagree, " if self.seeds_disagree else ""
             seeds += f", {opinion}{min(self.by_seed):+.3f} to {max(self.by_seed):+.3f}"
         return (
-            f"{self.claim}: {self.outcome}. Difference {self.difference:+.4f} {self.unit}, "
-            f"{self.level:.0%} interval {self.low:+.4f} to {self.high:+.4f} "
-            f"({seeds}; {self.n_documents} documents; {self.resampled} resampled)."
+            f"{self.claim}: {self.outcome}. Difference {self.difference:+.4f} {self.unit} "
+            f"(below 0 favours the claim), {self.level:.0%} interval {self.low:+.4f} to "
+            f"{self.high:+.4f} ({seeds}; {self.n_documents} documents; {self.resampled} resampled)."
         )
 
     def __str__(self) -> str:
