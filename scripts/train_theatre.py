@@ -42,7 +42,7 @@ TARGET = RunConfig(
         initializer_range=0.05,
         tie_word_embeddings=True,
     ),
-    data=DataConfig(corpus="text", parts=("countries",), train_tokens=300_000, eval_tokens=40_000),
+    data=DataConfig(corpus="text", parts=("countries",), train_tokens=900_000, eval_tokens=40_000),
     train=TrainConfig(batch_size=8, seq_len=128, lr=5e-3, device="cpu"),
     seed=0,
 )
@@ -89,7 +89,7 @@ def drafter_configs(target: RunConfig, *, rows: int, steps: int) -> dict[str, Dr
     }
 
 
-CONFIGS = drafter_configs(TARGET, rows=640, steps=160)
+CONFIGS = drafter_configs(TARGET, rows=2_560, steps=1_200)
 
 
 def accepted_lengths(trained: TrainedDrafter) -> dict[str, float]:
@@ -97,7 +97,9 @@ def accepted_lengths(trained: TrainedDrafter) -> dict[str, float]:
     unseen = load_answers(trained.target_run, UNSEEN, progress=False)
     lengths = {}
     for temperature in TEMPERATURES:
-        config = GenerationConfig(max_new_tokens=40, sampling=Sampling(temperature=temperature))
+        config = GenerationConfig(
+            max_new_tokens=40, sampling=Sampling(temperature=temperature), whole_blocks=True
+        )
         found = decode(trained.target, trained.drafter, unseen, config)
         lengths[f"{temperature:g}"] = round(found.accepted_length, 3)
     return lengths
