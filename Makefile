@@ -9,7 +9,7 @@ ARGS ?=
 STORED ?= $(addprefix notebooks/paper/engram_,$(addsuffix .ipynb,ablation allocation cka collisions compression \
 	entity gate_credit gates head_to_head hot_tier lens long_context)) notebooks/explore/lens_foreign.ipynb \
 	$(addprefix notebooks/paper/dspark_,$(addsuffix .ipynb,depth drafters length memory modes positions \
-	rank reliability schedule serving threshold)) notebooks/workshop/lossless.ipynb
+	rank reliability schedule serving threshold training)) notebooks/workshop/lossless.ipynb
 # one thread for each of the parallel tests; everything else keeps torch's own choice
 TEST_ENV := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1
 PYTEST := $(TEST_ENV) $(PY) -m pytest -n $(JOBS)

@@ -14,7 +14,7 @@ def drift_claims(
 
     The number of a policy is the mean of its accepted length over the target's steps, by the
     trapezoidal rule: a refreshed drafter is taken before and after each refreshing. Targets and
-    texts of a seed are the same for both.
+    texts of a seed are the same for both. Items of a verdict are the steps it was measured at.
 
     Args:
         frame: rows of `catalog.DSPARK_TRAINING`.
@@ -44,6 +44,7 @@ def drift_claims(
                 {seed: theirs[seed][0] - mean for seed, (mean, _) in ours.items()},
                 claim=f"{text} texts: {first} keeps more along the drift than {second}",
                 unit="tokens a round",
+                n_items=len(next(iter(ours.values()))[1]),
             )
         )
     return verdicts

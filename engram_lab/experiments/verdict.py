@@ -70,7 +70,7 @@ class Verdict:
         return (
             f"{self.claim}: {self.outcome}. Difference {self.difference:+.4f} {self.unit} "
             f"(below 0 favours the claim), {self.level:.0%} interval {self.low:+.4f} to "
-            f"{self.high:+.4f} ({seeds}; {self.n_documents} documents; {self.resampled} resampled)."
+            f"{self.high:+.4f} ({seeds}; {self.n_documents} items; {self.resampled} resampled)."
         )
 
     def __str__(self) -> str:

@@ -99,7 +99,7 @@ def test_the_sentence_tells_outcome_interval_and_counts():
     assert str(verdict) == (
         "memory helps: supported. Difference -0.0123 nats per token (below 0 favours the "
         "claim), 95% interval -0.0200 to -0.0100 (3 paired seeds, -0.014 to -0.010; "
-        "150 documents; documents resampled)."
+        "150 items; documents resampled)."
     )
 
 
