@@ -6,53 +6,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from engram_lab.draft.config import DraftConfig
 from engram_lab.draft.generate import GenerationConfig, speculative_generate
 from engram_lab.draft.sampling import Sampling
 from engram_lab.draft.target import Target
-from engram_lab.model import presets
-from engram_lab.training.config import DataConfig, RunConfig, TrainConfig
-from engram_lab.training.data import vocab_size
-from engram_lab.training.draft_config import DraftRunConfig, draft_train_config
+from engram_lab.training.draft_config import draft_train_config
 from engram_lab.training.draft_data import AnswerConfig, Answers, load_answers
 from engram_lab.training.draft_fit import build_drafter, fit_drafter, load_or_fit_drafter
-from engram_lab.training.draft_loss import DraftLossConfig, dflash_loss
+from engram_lab.training.draft_loss import dflash_loss
 from engram_lab.training.draft_objective import DraftObjective
 from engram_lab.training.fit import TrainedRun, load_or_fit
 from engram_lab.training.loop import Loop
-
-DATA = DataConfig(corpus="d1", train_tokens=4_000, eval_tokens=1_000, document_length=48)
-TARGET = RunConfig(
-    model=presets.tiny(vocab_size(DATA)).replace(num_hidden_layers=3, moe=None),
-    data=DATA,
-    train=TrainConfig(batch_size=8, seq_len=48, steps=6),
-)
-ANSWERS = AnswerConfig(rows=16, prompt_tokens=4, answer_tokens=20)
-
-
-def config(**changes: object) -> DraftRunConfig:
-    shape = DraftConfig(
-        vocab_size=TARGET.model.vocab_size,
-        hidden_size=32,
-        target_depth=3,
-        target_layer_ids=(0, 1),
-        mask_token_id=3,
-        block_size=4,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_size=16,
-        intermediate_size=64,
-        markov_rank=8,
-        confidence=True,
-    )
-    settings = {
-        "target": TARGET,
-        "drafter": shape,
-        "loss": DraftLossConfig(num_anchors=4),
-        "answers": ANSWERS,
-        "train": draft_train_config(batch_size=4, steps=4, log_every=1, checkpoint_every=2),
-    }
-    return DraftRunConfig(**(settings | changes))
+from tests.training.draft_runs import ANSWERS, TARGET, draft_run
 
 
 @pytest.fixture
@@ -118,38 +82,38 @@ def test_overfitting_one_text_reaches_the_whole_block(run: TrainedRun) -> None:
 def test_the_estimate_is_told_before_training_and_the_drafter_is_kept(
     home: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    trained = load_or_fit_drafter(config())
+    trained = load_or_fit_drafter(draft_run())
     told = capsys.readouterr().out
     assert "4 updates on 384 tokens" in told and "nothing is cached" in told
-    again = load_or_fit_drafter(config(), progress=False)
+    again = load_or_fit_drafter(draft_run(), progress=False)
     for name, value in trained.drafter.state_dict().items():
         assert torch.equal(value, again.drafter.state_dict()[name])
     assert again.history["step"].tolist() == [1, 2, 3, 4]
 
 
 def test_a_resumed_training_gives_the_same_drafter(run: TrainedRun, tmp_path: Path) -> None:
-    whole = fit_drafter(config(), progress=False, target_run=run)
+    whole = fit_drafter(draft_run(), progress=False, target_run=run)
     folder = tmp_path / "steps"
-    fit_drafter(config(), progress=False, target_run=run, checkpoint_dir=folder)
+    fit_drafter(draft_run(), progress=False, target_run=run, checkpoint_dir=folder)
     newest = sorted(folder.iterdir())[-1]
     for path in newest.iterdir():
         path.unlink()
     newest.rmdir()
-    resumed = fit_drafter(config(), progress=False, target_run=run, checkpoint_dir=folder)
+    resumed = fit_drafter(draft_run(), progress=False, target_run=run, checkpoint_dir=folder)
     for name, value in whole.drafter.state_dict().items():
         assert torch.equal(value, resumed.drafter.state_dict()[name])
 
 
 def test_training_leaves_the_target_as_it_was(run: TrainedRun) -> None:
     before = {name: value.clone() for name, value in run.model.state_dict().items()}
-    fit_drafter(config(), progress=False, target_run=run)
+    fit_drafter(draft_run(), progress=False, target_run=run)
     assert all(torch.equal(value, before[name]) for name, value in run.model.state_dict().items())
     assert all(parameter.grad is None for parameter in run.model.parameters())
 
 
 def test_a_drafter_of_another_shape_than_the_target_is_refused_with_both_numbers() -> None:
     with pytest.raises(ValueError, match="hidden_size must be that of the target, 32; got 64"):
-        config(drafter=replace(config().drafter, hidden_size=64))
+        draft_run(drafter=replace(draft_run().drafter, hidden_size=64))
 
 
 def _target(run: TrainedRun) -> Target:
@@ -158,7 +122,7 @@ def _target(run: TrainedRun) -> Target:
 
 def _train_on(run: TrainedRun, answers: Answers, *, steps: int) -> torch.nn.Module:
     torch.manual_seed(0)
-    settings = config(loss=dflash_loss(num_anchors=16))
+    settings = draft_run(loss=dflash_loss(num_anchors=16))
     train = draft_train_config(batch_size=1, lr=2e-2)
     drafter, loss = build_drafter(settings, _target(run))
     objective = DraftObjective(drafter.target, answers, loss, train, seed=0)
