@@ -109,5 +109,6 @@ def or_gap(values: pd.Series, empty: object = None) -> list:
 
 
 def _short(text: str) -> str:
-    """A token as it fits into a box."""
+    """A token as it fits into a box; spaces alone show as marks, or the box would look empty."""
+    text = text if text.strip(" ") else "␣" * len(text)
     return visible_token(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")

@@ -1,8 +1,10 @@
 """The stage and the strip: every token in its place, rejects struck out, phases in order."""
 
+import pandas as pd
 import pytest
 
 from engram_lab.figures.theatre import PHASES, round_stage
+from engram_lab.figures.theatre_boxes import token_boxes
 from engram_lab.figures.theatre_strip import round_strip
 from tests.figures.frames import footer
 from tests.figures.theatre_rows import drafted_rounds
@@ -99,3 +101,9 @@ def test_one_legend_names_everything_once():
         named = [trace.name for trace in figure.data if trace.showlegend]
         assert len(named) == len(set(named))
         assert {"accepted", "rejected", "correction", "bonus"} <= set(named)
+
+
+def test_a_token_of_spaces_alone_is_seen():
+    rows = pd.DataFrame({"position": [1, 2], "token_text": ["  ", " a"]})
+    found = token_boxes(rows, "accepted", "#112233", 0.0, legend=True)
+    assert list(found.text) == ["␣␣", "\u00a0a"]
