@@ -9,6 +9,8 @@ from scipy.stats import t as student_t
 
 from engram_lab.experiments.verdict import Verdict
 
+T_OVER_SEEDS = "Student's t over seeds"
+
 
 def seed_claim(
     by_seed: Mapping[Any, float],
@@ -56,7 +58,7 @@ def seed_claim(
         level=level,
         n_seeds=len(values),
         n_documents=n_items,
-        resampled="documents and seeds",
+        resampled=T_OVER_SEEDS if errors is None else f"{T_OVER_SEEDS}, over items where wider",
         by_seed=tuple(float(value) for value in values),
         unit=unit,
     )

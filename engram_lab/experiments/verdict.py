@@ -18,12 +18,13 @@ class Verdict:
     Attributes:
         claim: the claim, in words.
         difference: mean over paired seeds of L_A - L_B, in `unit`; negative favours the claim.
-        low: lower end of the bootstrap interval of the difference.
+        low: lower end of the interval of the difference.
         high: upper end.
         level: coverage of the interval.
         n_seeds: paired seeds.
         n_documents: documents that both arms were evaluated on.
-        resampled: what the bootstrap draws anew: "documents" or "documents and seeds".
+        resampled: what the bootstrap draws anew, "documents" or "documents and seeds", or what an
+            interval without a bootstrap is over.
         by_seed: the difference of every seed.
         unit: of the difference.
 
@@ -67,10 +68,12 @@ class Verdict:
         if len(self.by_seed) > 1:
             opinion = "which disagree, " if self.seeds_disagree else ""
             seeds += f", {opinion}{min(self.by_seed):+.3f} to {max(self.by_seed):+.3f}"
+        how = self.resampled if "over" in self.resampled else f"{self.resampled} resampled"
+        items = f"{self.n_documents} items; " if self.n_documents else ""
         return (
             f"{self.claim}: {self.outcome}. Difference {self.difference:+.4f} {self.unit} "
             f"(below 0 favours the claim), {self.level:.0%} interval {self.low:+.4f} to "
-            f"{self.high:+.4f} ({seeds}; {self.n_documents} items; {self.resampled} resampled)."
+            f"{self.high:+.4f} ({seeds}; {items}{how})."
         )
 
     def __str__(self) -> str:

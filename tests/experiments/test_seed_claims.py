@@ -21,6 +21,7 @@ def test_an_interval_over_seeds_is_students():
     half = student_t.ppf(0.975, 2) * 0.1 / 3**0.5
     assert (verdict.low, verdict.high) == pytest.approx((-0.2 - half, -0.2 + half))
     assert verdict.outcome == "undecided" and "Difference -0.2000 of accuracy" in verdict.sentence
+    assert verdict.sentence.endswith("-0.300 to -0.100; Student's t over seeds).")
     assert verdict_frame([verdict])["unit"].tolist() == ["of accuracy"]
 
 
