@@ -84,9 +84,7 @@ def verify(
     _check(target_probs, proposal)
     batch, block = proposal.tokens.shape
     device = target_probs.device
-    lengths = proposal.lengths
-    lengths = torch.full((batch,), block) if lengths is None else lengths
-    lengths = lengths.to(device)
+    lengths = _lengths(proposal, device)
     ratio, expected = _chances(target_probs[:, :block], proposal)
     inside = torch.arange(block, device=device) < lengths[:, None]
     uniform = noise.uniform("accept", block, used=lengths).to(device)
@@ -112,22 +110,29 @@ def verify_greedy(logits: Float[Tensor, "batch rows vocab"], proposal: Proposal)
 
     Raises:
         ValueError: as `verify`, or if the drafts were drawn.
+
+    Source: as `verify`, at temperature 0.
     """
     _check(logits, proposal)
     if proposal.probs is not None:
         raise ValueError("verify_greedy takes certain drafts; Proposal.probs is given, use verify")
     block = proposal.tokens.shape[1]
     best = logits.argmax(-1)
-    kept = proposal.tokens == best[:, :block]
-    if proposal.lengths is not None:
-        inside = torch.arange(block, device=best.device) < proposal.lengths.to(best.device)[:, None]
-        kept &= inside
+    inside = torch.arange(block, device=best.device) < _lengths(proposal, best.device)[:, None]
+    kept = (proposal.tokens == best[:, :block]) & inside
     accepted = kept.int().cumprod(-1).sum(-1)
     return Acceptance(
         accepted=accepted,
         next_token=best.gather(1, accepted[:, None])[:, 0],
         expected=kept.float(),
     )
+
+
+def _lengths(proposal: Proposal, device: torch.device) -> Tensor:
+    """How many drafts of every sequence are to be verified."""
+    batch, block = proposal.tokens.shape
+    lengths = torch.full((batch,), block) if proposal.lengths is None else proposal.lengths
+    return lengths.to(device)
 
 
 def _chances(ahead: Tensor, proposal: Proposal) -> tuple[Tensor, Tensor]:

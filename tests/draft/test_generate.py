@@ -362,9 +362,6 @@ def test_no_draft_is_verified_that_has_no_room(sampling):
     before = 1 + frame.groupby("sequence").emitted.cumsum() - frame.emitted
     assert (frame.proposed <= (6 - before - 1).clip(upper=drafter.block_size)).all()
     assert all(len(text) == 6 for text in tokens(found))
-    alone = [decoded(target, drafter, [text], **settings) for text in prompts()]
-    if sampling is GREEDY:
-        assert tokens(found) == [tokens(one)[0] for one in alone]
     whole = decoded(target, drafter, prompts(), whole_blocks=True, **settings).frame()
     assert (whole.proposed == drafter.block_size).all()
 
